@@ -104,21 +104,17 @@ def alternating_layers(n_layer: int) -> list[str]:
     return ["local" if layer % 2 else "global" for layer in range(n_layer)]
 
 
-def has_window(hf_config: dict) -> bool:
-    """Whether every second layer of a GPT-Neo is local; False if all are global."""
+def require_alternating(hf_config: dict) -> None:
+    """UserError unless every second layer of a GPT-Neo is local."""
     attention_types = hf_config.get("attention_types")
     layers = []
     with contextlib.suppress(TypeError, ValueError):
         # [["global", "local"], 2] stands for global, local, global, local.
         for kinds, times in attention_types:
             layers += kinds * times
-    n_layer = hf_config["num_layers"]
-    if layers == alternating_layers(n_layer):
-        return True
-    if layers == ["global"] * n_layer:
-        return False
-    known = "all layers must be global, or alternating global and local"
-    raise UserError(f"attention_types is {attention_types!r}; {known}")
+    if layers != alternating_layers(hf_config["num_layers"]):
+        known = "model.py has alternating global and local layers only"
+        raise UserError(f"attention_types is {attention_types!r}; {known}")
 
 
 def config_from_hf(hf_config: dict) -> GPTNeoConfig:
@@ -139,8 +135,9 @@ def config_from_hf(hf_config: dict) -> GPTNeoConfig:
     if model_type == "gpt2":
         settings["scale_attention"] = hf_config.get("scale_attn_weights", True)
         settings["qkv_bias"] = True
-    if model_type == "gpt2" or not has_window(hf_config):
         settings["window_size"] = settings["block_size"]
+    else:
+        require_alternating(hf_config)
     return GPTNeoConfig(**settings)
 
 

@@ -231,7 +231,8 @@ def refusal(directory: Path) -> str:
         (dict(num_heads=3), "n_embd"),
         (dict(vocab_size=10**12), "wte.weight"),
         (dict(hidden_size=32, intermediate_size=None), "k_proj.weight"),
-        (dict(num_layers=3, attention_types=[[["global"], 3]]), "h.1.attn.attention.k_proj.weight"),
+        (dict(attention_types=[[["global"], 1]], num_layers=2), "attention_types"),
+        (dict(num_layers=3, attention_types=[[["global", "local", "global"], 1]]), "h.1."),
     ],
     ids=str,
 )
