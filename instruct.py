@@ -4,7 +4,7 @@ Do models follow instructions? Checks each story against its header, without a j
 $ python sample.py --model out/a --eval 200 --n 1  # the headers of validation stories
 # or parts of them
 $ python sample.py --model out/a --eval 200 --n 1 --ask words summary words,summary
-$ python instruct.py out/a out/b  # a table; instruct.csv and instruct.png next to the runs
+$ python instruct.py out/a out/b  # a table; instruct.json and instruct.png next to the runs
 $ python sample.py --model out/a --eval 50 --n 4 --unseen_words && python instruct.py out/a
 
 Each figure comes with two baselines: the true stories, the best that can be expected, and the
@@ -16,8 +16,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 from matplotlib.figure import Figure
 
+from nanostories.checkpoints.models import label_of
 from nanostories.cli import Parser, UserError, existing_path, one_line_errors
 from nanostories.corpus.word_forms import (
     SPEECH,
@@ -26,10 +28,9 @@ from nanostories.corpus.word_forms import (
     language_warning,
     uses_word,
 )
-from nanostories.figures import save_figure
 from nanostories.generation.samples_file import UNSEEN, read_rows
-from nanostories.statistics import wilson
-from nanostories.tables import print_and_save, table_text, write_table
+from nanostories.results import Table, save
+from nanostories.statistics import estimate
 
 
 def plain(text: str) -> str:
@@ -84,8 +85,8 @@ def stories_under_headers(path: Path) -> dict[str, list[dict]]:
 
 
 def measure(run: str, rows: Sequence[dict]) -> list[dict]:
-    """Rows of instruct.csv: the share of the requests that are met, as means over prompts, in these
-    stories, in the true ones, and in these stories for other prompts."""
+    """Rows of instruct.json: the share of the requests that are met, as means over prompts, in
+    these stories, in the true ones, and in these stories for other prompts."""
     summaries = {row["instruction"]["summary"] for row in rows if "summary" in row["instruction"]}
     values = {}  # (measure, source of the stories) -> prompt -> values
     for row, other in zip(
@@ -99,19 +100,16 @@ def measure(run: str, rows: Sequence[dict]) -> list[dict]:
                 values.setdefault((name, source), {}).setdefault(row["prompt_index"], []).append(
                     value
                 )
-    shares, measured = (
-        {key: fmean(map(fmean, prompts.values())) for key, prompts in values.items()},
-        [],
-    )
+    shares = {key: fmean(map(fmean, prompts.values())) for key, prompts in values.items()}
+    measured = []
     for name in (name for name, source in values if source == "own"):
         if (name.removesuffix(", not asked for"), "own") in values:  # else never asked for
-            share, n = shares[name, "own"], len(values[name, "own"])
-            low, high = wilson(share, n)
-            line = dict(measure=name, run=run, prompts=n, share=share, low=low, high=high)
-            measured.append(
-                line
-                | {f"{source}_stories": shares.get((name, source)) for source in ("true", "other")}
-            )
+            means = [fmean(own) for own in values[name, "own"].values()]
+            row = {"run": run, "measure": name, "prompts": len(means)}
+            row["share"] = estimate(np.array(means), share=True).cell
+            row["true stories"] = shares.get((name, "true"))
+            row["other prompts"] = shares.get((name, "other"))
+            measured.append(row)
     return measured
 
 
@@ -122,11 +120,12 @@ def draw(measured: Sequence[dict]) -> Figure:
     column = {name: [row[name] for row in measured] for name in measured[0]}
     runs = list(dict.fromkeys(column["run"]))
     colors = [f"C{runs.index(run)}" for run in column["run"]]
-    axes.hlines(y, column["low"], column["high"], colors)
-    axes.scatter(column["share"], y, s=16, c=colors)
-    axes.plot(column["true_stories"], y, "|", markersize=9, color="black", label="true stories")
+    share, low, high = zip(*column["share"])
+    axes.hlines(y, low, high, colors)
+    axes.scatter(share, y, s=16, c=colors)
+    axes.plot(column["true stories"], y, "|", markersize=9, color="black", label="true stories")
     axes.plot(
-        column["other_stories"],
+        column["other prompts"],
         y,
         "|",
         markersize=9,
@@ -156,27 +155,26 @@ def main() -> None:
 
         paths = args.runs or [newest_run()]
         sets = {run: rows for path in paths for run, rows in stories_under_headers(path).items()}
-        measured, directory = (
-            [line for run, rows in sets.items() for line in measure(run, rows)],
-            paths[0].parent,
-        )
-        measured.sort(
-            key=lambda row: row["measure"], reverse=True
-        )  # words first; the runs next to each other
-        cells = [
-            [f"{x:.1%}" if isinstance(x, float) else str(x or "") for x in row.values()]
-            for row in measured
-        ]
+        directory = paths[0].parent
+        measured = []
+        for run, rows in sets.items():
+            measured += measure(label_of(Path(run), directory), rows)
+        # words first; the runs next to each other
+        measured.sort(key=lambda row: row["measure"], reverse=True)
         stories = (row["completion"] for rows in sets.values() for row in rows)
         note = language_warning(stories, "words and summaries are found by English forms alone")
-        parts = filter(None, [table_text(list(measured[0]), cells), note])
-        print_and_save(directory / "instruct.md", "\n\n".join(parts))
-        write_table(directory / "instruct.csv", measured)
-        save_figure(draw(measured), directory / "instruct.png")
-    print(
-        f"wrote {directory / 'instruct.csv'} and instruct.png; next, for a judge's view: python"
-        f" grade.py {directory}"
-    )
+        warnings = [note.removeprefix("WARNING ")] if note else []
+        formats = dict.fromkeys(("share", "true stories", "other prompts"), ".1%")
+        facts = {"kind": "instructions"}
+        table = Table("Instructions followed", measured, formats, facts=facts)
+        sources = [source_of(Path(run)) for run in sets]
+        path = directory / "instruct.json"
+        save(path, "instruct.py", [table], warnings, sources, draw(measured))
+    print(f"wrote {path} and instruct.png; next, a judge's view: python grade.py {directory}")
+
+
+def source_of(run: Path) -> Path:
+    return run / "samples.jsonl" if run.is_dir() else run
 
 
 if __name__ == "__main__":

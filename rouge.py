@@ -3,9 +3,9 @@ Is a model's writing novel and diverse, or memorized? Compares a run's completio
 their true endings, with each other, and with every training story. Baselines: excerpts of held-out
 stories; other stories' endings.
 
-$ python rouge.py out/cpu_8m  # its samples.jsonl -> rouge.md, rouge.png, rouge.json, rouge.csv
+$ python rouge.py out/cpu_8m  # its samples.jsonl -> rouge.json, rouge.png, rouge.csv
 $ python sample.py --eval 50 --split train  # then rerun rouge.py to see both splits side by side
-# several runs: also side by side, in out/rouge.md and out/rouge.png
+# several runs: also together, in out/rouge.json and out/rouge.png
 $ python rouge.py out/cpu_8m out/overfit
 $ python rouge.py out/api--gpt-3.5-turbo --data data/tinystories --k 4 --counting clipped
 
@@ -14,7 +14,6 @@ Score(precision=0.2, recall=0.3333333333333333, f=0.25)
 """
 
 import argparse
-import json
 import os
 import random
 import sys
@@ -26,18 +25,19 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from nanostories.checkpoints.checkpoint import corpus_of, newest_run
+from nanostories.checkpoints.checkpoint import newest_run
+from nanostories.checkpoints.models import label_of, open_model
 from nanostories.cli import Parser, UserError, existing_path, one_line_errors, positive
 from nanostories.corpus.token_files import text_identity
 from nanostories.corpus.word_forms import language_warning
-from nanostories.files import write_json
 from nanostories.generation.prompts import SPLITS
 from nanostories.generation.samples_file import SAMPLES, model_directory, read_rows
 from nanostories.novelty import flags
 from nanostories.novelty.intervals import ClusteredValues, compare
 from nanostories.novelty.search import search
 from nanostories.novelty.words import WordCorpus, draw_excerpts, open_corpus, words_of
-from nanostories.tables import print_and_save, table_text, write_table
+from nanostories.results import Table, save
+from nanostories.tables import write_table
 
 N_OTHER_PROMPTS, N_SAME_PROMPT = 20, 4  # completions that each is compared with
 MIN_EXCERPTS = (
@@ -156,7 +156,6 @@ class Analysis(NamedTuple):
         str, tuple
     ]  # by metric: intervals.ClusteredValues of the completions, and of their baseline or None
     csv_rows: list[dict]  # rouge.csv
-    text: str  # rouge.md
 
 
 def analyze(
@@ -254,9 +253,8 @@ def analyze(
     facts["flagged"] = {
         f: {name: some.count(f) for name, some in flags_by_column.items()} for f in flags.FLAGS
     }
-    facts = json.loads(json.dumps(facts), parse_constant=lambda _: None)  # NaN -> null
     csv_rows = flags.describe_completions(samples, corpus, found, found_masked, flagged)
-    return Analysis(facts, compared, csv_rows, scores_text(facts) + flags.flagged_table(csv_rows))
+    return Analysis(facts, compared, csv_rows)
 
 
 # ---- The tables ----
@@ -264,91 +262,91 @@ def label(facts: dict) -> str:
     return f"{facts['run']}, {SPLITS[facts['split']]} stories"
 
 
-def scores_text(facts: dict) -> str:
-    unit, n, k = "tokens" if facts["tokens"] else "words", facts["n_completions"], facts["k"]
-    rows = metric_rows({name: list(metric.values()) for name, metric in facts["metrics"].items()})
-    rules = dict(copy=f"{facts['min_copied_words']} {unit} or more in a row")
-    masked = "" if facts["tokens"] else ", names and nouns masked"
-    rules["template"] = f"{flags.TEMPLATE:.0%} or more of its {k}-grams in one story{masked}"
-    for flag, counts in facts["flagged"].items():
-        counts = (
-            f"{counts['completions']:,} of {n:,}",
-            f"{counts['baseline']:,} of {facts['n_flag_baseline']:,}",
-        )
-        rows.append([f"flagged: {flag} ({rules[flag]})", *counts, ""])
-    counted = "once per text" if facts["counting"] == "set" else "as often as it occurs"
-    paragraphs = [
-        f"## {label(facts)}",
-        (
-            f"{n:,} completions of {facts['prompts']:,} prompts, {facts['training_stories']:,}"
-            f" training stories of {facts['data']}. ROUGE-{k}: each {k}-gram of {unit} counts"
-            f" {counted}; spans in {unit}; means, 95% intervals. Baseline:"
-            f" {facts['held_out_excerpts']:,} held-out excerpts; for the true ending, other"
-            " stories' endings."
-        ),
-        table_text(["", "completions", "baseline", "difference"], rows),
-    ]
-    if n_left_out := facts["excerpts_in_training"]:
-        share = n_left_out / (n_left_out + facts["held_out_excerpts"])
-        paragraphs.append(
-            f"WARNING {share:.1%} of the held-out excerpts, left out, are in the training set"
-            " verbatim"
-        )
-    copies = facts["flagged"]["copy"]["baseline"]
-    if copies > 0.03 * facts["n_flag_baseline"]:  # about 1% are expected
-        paragraphs.append(
-            f"WARNING {copies} held-out excerpts are flagged: the splits share near-copies of"
-            " stories"
-        )
-    return "\n\n".join(paragraphs)
-
-
-def metric_rows(metrics: dict[str, list[dict]]) -> list[list[str]]:
-    """Rows of a table, from {metric: its entry in each column}."""
+def tables_of(analyses: list[Analysis], base: Path) -> list[Table]:
+    """Of one or several runs; their names are paths from `base`."""
     rows = []
-    for name in (name for name in IN_TABLE if name in metrics):
-        digits, cells = 1 if name == "span" else 3, []
-        for mean, low, high in (entry.values() for entry in metrics[name]):
-            cells.append(
-                f"{mean:.{digits}f}"
-                + ("" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]")
-            )
-        rows.append([TITLES[name], *cells, *[""] * (3 - len(cells))])
-    return rows
-
-
-def side_by_side(analyses: list[Analysis]) -> str:
-    """A table of several runs' completions, or of those of one run's two splits and their
-    difference."""
-    facts, metrics = [each.facts for each in analyses], {}
-    both_splits = len(facts) == 2 and facts[0]["run"] == facts[1]["run"]
-    for name in (name for name in TITLES if all(name in each["metrics"] for each in facts)):
-        metrics[name] = [each["metrics"][name]["completions"] for each in facts]
-        if both_splits:
-            validation, training = (each.compared[name][0] for each in analyses)
-            metrics[name].append(compare(training, validation, max_value=np.inf)["difference"])
-    head = ["", *map(label, facts), *["training minus validation (memorization)"] * both_splits]
-    runs = dict.fromkeys(each["run"] for each in facts)
-    text = f"## {' and '.join(runs)}\n\n{table_text(head, metric_rows(metrics))}"
-    if not both_splits:  # texts of different length
-        beside = [
-            name for name in metrics if all("difference" in each["metrics"][name] for each in facts)
-        ]
-        beside = {name: [each["metrics"][name]["difference"] for each in facts] for name in beside}
-        text += (
-            "\n\nDifferences from the baselines, which are as long as each run's completions:"
-            " compare these\n\n"
-        )
-        text += table_text(head, metric_rows(beside))
-    settings = [each["sampling"] | dict(stories=each["stories"]) for each in facts]
-    for some, each in zip(settings, facts):
-        per_prompt = each["n_completions"] / each["prompts"]
-        some |= {"completions per prompt": per_prompt, "prompts": each["prompts"]}
-        some["checkpoint"] = both_splits and each["weights"]
-    differ = [
-        name for name in settings[0] if any(some[name] != settings[0][name] for some in settings)
+    flag_rows = []
+    passages = []
+    for analysis in analyses:
+        facts = analysis.facts
+        run = label_of(Path(facts["run"]), base)
+        own = {"run": run, "split": SPLITS[facts["split"]], "cut": facts["sampling"]["cut"]}
+        for name in IN_TABLE:
+            if name in facts["metrics"]:
+                rows.append(own | {"metric": TITLES[name]} | facts["metrics"][name])
+        for flag, counts in facts["flagged"].items():
+            completions = f"{counts['completions']:,} of {facts['n_completions']:,}"
+            held_out = f"{counts['baseline']:,} of {facts['n_flag_baseline']:,}"
+            found = {"flagged": flag, "completions": completions, "held-out": held_out}
+            flag_rows.append({"run": run, "split": own["split"]} | found)
+        passages += flags.flagged_rows(run, analysis.csv_rows)
+    facts = analyses[0].facts
+    unit = "tokens" if facts["tokens"] else "words"
+    k = facts["k"]
+    counted = "once per text" if facts["counting"] == "set" else "as often as it occurs"
+    about = (
+        f"ROUGE-{k}: each {k}-gram of {unit} counts {counted}; passages in {unit}; means and 95%"
+        " intervals over prompts. Baseline: excerpts of held-out stories, as long as the"
+        " completions; for the true ending, other stories' endings. Each completion is compared"
+        " with a fixed number of others, because a maximum grows with the number compared."
+    )
+    masked = "" if facts["tokens"] else ", names and nouns masked"
+    rules = (
+        f"copy: {facts['min_copied_words']} {unit} or more in a row are in one training story."
+        f" template: {flags.TEMPLATE:.0%} or more of the {k}-grams are in one{masked}."
+    )
+    # long passages are counted in words
+    formats = dict.fromkeys(("completions", "baseline", "difference"), ".3f")
+    tables = [
+        Table("Novelty", rows, formats, about=about, facts={"kind": "metrics"}),
+        Table("Flagged completions", flag_rows, about=rules, facts={"kind": "flags"}),
+        Table("Flagged passages", passages, facts={"kind": "passages"}),
     ]
-    return text + (f"\n\nWARNING not sampled alike: {', '.join(differ)}" if differ else "")
+    return [table for table in tables if table.rows]
+
+
+def difference_of_splits(analyses: list[Analysis]) -> Table:
+    """Of one run's completions of training and of validation stories: memorization."""
+    validation, training = (each.compared for each in analyses)
+    rows = []
+    for name in IN_TABLE:
+        if name in validation and name in training:
+            found = compare(training[name][0], validation[name][0], max_value=np.inf)
+            rows.append({"metric": TITLES[name], "difference": found["difference"]})
+    title = "Training minus validation stories: memorization"
+    return Table(title, rows, {"difference": ".3f"}, facts={"kind": "memorization"})
+
+
+def warnings_of(analyses: list[Analysis]) -> list[str]:
+    lines = []
+    for analysis in analyses:
+        facts = analysis.facts
+        n_left_out = facts["excerpts_in_training"]
+        if n_left_out:
+            share = n_left_out / (n_left_out + facts["held_out_excerpts"])
+            lines.append(
+                f"{label(facts)}: {share:.1%} of the held-out excerpts, left out, are in the"
+                " training set verbatim"
+            )
+        copies = facts["flagged"]["copy"]["baseline"]
+        if copies > 0.03 * facts["n_flag_baseline"]:  # about 1% are expected
+            lines.append(
+                f"{label(facts)}: {copies} held-out excerpts are flagged: the splits share"
+                " near-copies of stories"
+            )
+    facts = [analysis.facts for analysis in analyses]
+    same_run = len({each["run"] for each in facts}) == 1
+    settings = []
+    for each in facts:
+        own = each["sampling"] | {"stories": each["stories"], "prompts": each["prompts"]}
+        own["completions per prompt"] = each["n_completions"] / each["prompts"]
+        if same_run:
+            own["checkpoint"] = each["weights"]
+        settings.append(own)
+    differ = [name for name in settings[0] if any(x[name] != settings[0][name] for x in settings)]
+    if differ:
+        lines.append(f"not sampled alike: {', '.join(differ)}")
+    return lines
 
 
 # ---- The command ----
@@ -383,32 +381,36 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
         raise UserError(
             f"{run}: not a run of train.py; name the training set, as in --data data/tinystories"
         )
-    data = args.data or corpus_of(str(model))
+    data = args.data or open_model(str(model)).evaluation_corpus()
     corpus = open_corpus(data, args.tokens)
     splits = [[row for row in samples if row.get("split", "val") == split] for split in SAMPLES]
     analyses = [analyze(run, some, corpus, data, args) for some in splits if some]
     for each in analyses:
-        ending = "-train" * (each.facts["split"] == "train")
-        write_json(run / f"rouge{ending}.json", each.facts)
+        ending = "-train" if each.facts["split"] == "train" else ""
         write_table(run / f"rouge{ending}.csv", each.csv_rows)
-    texts = [each.text for each in analyses] + (
-        [side_by_side(analyses)] if len(analyses) == 2 else []
-    )
-    what = "words end at every letter that is not a to z; compare tokens (--tokens)"
-    texts += [] if args.tokens else [language_warning((row["completion"] for row in samples), what)]
-    print_and_save_all(run, "\n\n".join(filter(None, texts)), analyses)
+    tables = tables_of(analyses, run)
+    if len(analyses) == 2:
+        tables.append(difference_of_splits(analyses))
+    warnings = warnings_of(analyses)
+    if not args.tokens:
+        what = "words end at every letter that is not a to z; compare tokens (--tokens)"
+        warning = language_warning((row["completion"] for row in samples), what)
+        warnings += [warning.removeprefix("WARNING ")] if warning else []
+    save_results(run / "rouge.json", tables, warnings, analyses)
     return analyses
 
 
-def print_and_save_all(directory: Path, text: str, analyses: list[Analysis]) -> None:
-    from nanostories.figures import save_figure  # matplotlib takes a while to import
-    from nanostories.novelty.histograms import histograms
+def save_results(
+    path: Path, tables: list[Table], warnings: list[str], analyses: list[Analysis]
+) -> None:
+    from nanostories.novelty.histograms import histograms  # here, as matplotlib is slow to import
 
-    print_and_save(directory / "rouge.md", text)
-    of_runs = [(label(each.facts), each.compared, each.facts["metrics"]) for each in analyses]
-    save_figure(
-        histograms({name: TITLES[name] for name in IN_PICTURE}, of_runs), directory / "rouge.png"
-    )
+    sources = {}
+    for each in analyses:
+        sources[Path(each.facts["run"]) / SAMPLES[each.facts["split"]]] = None
+    runs = [(label(each.facts), each.compared, each.facts["metrics"]) for each in analyses]
+    figure = histograms({name: TITLES[name] for name in IN_PICTURE}, runs)
+    save(path, "rouge.py", tables, warnings, sources, figure)
 
 
 def main() -> None:
@@ -417,18 +419,22 @@ def main() -> None:
     with one_line_errors(
         "rouge.py", interrupted="files of runs that were finished are written, others unchanged"
     ):
-        runs = args.runs or [newest_run()]
-        analyses = [analyze_run(run, args) for run in runs]
-        where, analyses = runs[-1], sum(analyses, [])
+        runs = list({run.resolve(): run for run in args.runs or [newest_run()]}.values())
+        analyses = []
+        for run in runs:
+            analyses += analyze_run(run, args)
+        path = runs[0] / "rouge.json"
         if len(runs) > 1:
-            common = os.path.commonpath([os.path.abspath(run.parent) for run in runs])
-            where = Path(
-                common if any(run.is_absolute() for run in runs) else os.path.relpath(common)
-            )
-            print_and_save_all(where, side_by_side(analyses), analyses)
+            common = Path(os.path.commonpath([run.resolve() for run in runs]))
+            is_run = any((common / name).exists() for name in SAMPLES.values())
+            # never over the results of a run
+            path = common / ("rouge-comparison.json" if is_run else "rouge.json")
+            tables = tables_of(analyses, common)
+            save_results(path, tables, warnings_of(analyses), analyses)
         n = sum(bool(row["flag"]) for each in analyses for row in each.csv_rows)
-        files = "rouge.md and .png, in each run rouge*.json and .csv"
-        print(f"wrote {files} ({n} flagged); next: look at {where}/rouge.png")
+        picture = path.with_suffix(".png")
+        print(f"wrote {path}, {picture.name}, in each run rouge*.csv ({n} flagged)")
+        print(f"next: look at {picture}")
 
 
 if __name__ == "__main__":

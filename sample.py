@@ -25,6 +25,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from nanostories.checkpoints.models import Model, open_models
 from nanostories.cli import (
     Parser,
     UserError,
@@ -169,62 +170,64 @@ def complete_arguments(args: argparse.Namespace) -> None:
     args.n = args.n or (10 if args.prompts or args.eval else 3)
 
 
-def prompts_for(name: str, args: argparse.Namespace) -> list[Prompt]:
-    from nanostories.checkpoints.checkpoint import corpus_of, find_training_corpus, load_checkpoint
-
+def prompts_for(model: Model, args: argparse.Namespace) -> list[Prompt]:
     if args.split == "unseen":
-        prompts = unseen_word_prompts(args.data or corpus_of(name), args.eval, args.seed)
+        data = args.data or model.evaluation_corpus()
+        prompts = unseen_word_prompts(data, args.eval, args.seed)
     elif args.eval:
         seed = args.seed if args.draw == "random" else None
-        prompts = evaluation_prompts(
-            args.data or corpus_of(name), args.eval, args.cut, args.ask, args.split, seed
-        )
+        data = args.data or model.evaluation_corpus()
+        prompts = evaluation_prompts(data, args.eval, args.cut, args.ask, args.split, seed)
     else:
         prompts = read_prompts(args.prompts) if args.prompts else [Prompt(args.prompt.rstrip())]
-    if not name.startswith(("hf:", "api:")) and any(
-        instruct_headers.read(prompt.text) for prompt in prompts
-    ):
-        if (corpus := find_training_corpus(load_checkpoint(name))) and "headers" not in load_meta(
-            corpus
-        ):
-            raise UserError(
-                f"{name} was trained on {corpus}, without headers: it cannot follow these prompts"
-            )
-        if corpus and args.features:
-            headed = filter(None, map(instruct_headers.read, load_stories(corpus, "val")[1]))
-            known = {
-                feature for story in headed for feature in story.instruction.get("features", ())
-            }
-            if unknown := ", ".join(sorted({*instruct_headers.split_list(args.features)} - known)):
-                raise UserError(
-                    f"no such feature: {unknown}; {corpus} has {', '.join(sorted(known)) or 'none'}"
-                )
+    if model.corpus and any(instruct_headers.read(prompt.text) for prompt in prompts):
+        require_headers(model, args.features)
     return prompts
 
 
-def sample(name: str, args: argparse.Namespace) -> None:
-    numbered = dict(
-        enumerate(prompts_for(name, args))
-    )  # first: a mistake is answered before torch is imported
-    from nanostories.checkpoints.models import open_model
+def require_headers(model: Model, features: str | None) -> None:
+    """UserError if the model cannot follow a header with these features."""
+    if "headers" not in load_meta(model.corpus):
+        raise UserError(
+            f"{model.name} was trained on {model.corpus}, without headers: it cannot follow these"
+            " prompts"
+        )
+    if not features:
+        return
+    known = set()
+    for story in load_stories(model.corpus, "val")[1]:
+        headed = instruct_headers.read(story)
+        if headed:
+            known |= set(headed.instruction.get("features", ()))
+    unknown = sorted({*instruct_headers.split_list(features)} - known)
+    if unknown:
+        raise UserError(
+            f"no such feature: {', '.join(unknown)}; {model.corpus} has"
+            f" {', '.join(sorted(known)) or 'none'}"
+        )
+
+
+def sample(model: Model, args: argparse.Namespace) -> None:
+    name = model.name
+    # first: a mistake is answered before torch is imported
+    numbered = dict(enumerate(prompts_for(model, args)))
     from nanostories.generation.backends import load_backend, stream_story
 
-    backend = load_backend(open_model(name), args.device, args.batch_size, **args.api)
+    backend = load_backend(model, args.device, args.batch_size, **args.api)
     prompts = {i: prompt for i, prompt in numbered.items() if backend.fits(prompt.text)}
     if len(prompts) < len(numbered):
         left_out = (
             f"{len(numbered) - len(prompts)} of {len(numbered)} prompts do not fit in the context"
             f" of {name}"
         )
-        left_out += " (a smaller --cut shortens them, a larger block_size makes room)" * bool(
-            args.eval
-        )
+        if args.eval:
+            left_out += " (a smaller --cut shortens them, a larger block_size makes room)"
         if not prompts:
             raise UserError(left_out)
         print(f"{left_out}, and are left out")
     max_new_tokens = args.max_new_tokens
     # Some have contexts of 100,000 tokens, which they would fill.
-    if name.startswith("hf:") and max_new_tokens is None:
+    if model.kind == "hf" and max_new_tokens is None:
         max_new_tokens = 1024
     for temperature in args.temperature:
         sampling = Sampling(temperature, args.top_k, args.beams, max_new_tokens, args.seed)
@@ -235,13 +238,13 @@ def sample(name: str, args: argparse.Namespace) -> None:
         if args.stream:
             stream_story(backend, args.prompt, sampling)
         elif args.to_file:
-            write_samples(name, backend, prompts, n, sampling, args)
+            write_samples(model, backend, prompts, n, sampling, args)
         else:
             print_stories(backend, prompts[0].text, n, sampling)
             print(
                 f"\n{n} by {name}, seed {args.seed}, temperature {temperature:g}.", file=sys.stderr
             )
-    if name.startswith("api:"):
+    if model.kind == "api":
         if args.price_in is not None:
             print(f"this command spent ${backend.client.ledger.spent:.4f}", file=sys.stderr)
         backend.raise_failures()
@@ -260,7 +263,7 @@ def print_stories(backend, prompt: str, n: int, sampling: Sampling) -> None:
 
 
 def write_samples(
-    name: str, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args
+    model: Model, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args
 ) -> None:
     """Writes n completions of every prompt to samples.jsonl, one JSON object per line, in the order
     of prompts.
@@ -269,12 +272,12 @@ def write_samples(
     none of them. Completions that an earlier call with the same settings left in either file are
     kept and not generated again.
     """
-    from nanostories.checkpoints.checkpoint import directory_of
-
-    directory = args.out or directory_of(name)
-    path = samples_directory(
-        directory, 1 if args.beams > 1 else sampling.temperature
-    ) / SAMPLES.get(args.split, UNSEEN)
+    name = model.name
+    directory = args.out or model.directory
+    if args.out and args.checkpoint == "all":  # each step apart
+        directory = args.out / model.directory.name
+    own_directory = samples_directory(directory, sampling.temperature, args.beams)
+    path = own_directory / SAMPLES.get(args.split, UNSEEN)
     evaluation = dict(split=args.split, draw=args.draw, cut=args.cut) if args.eval else {}
     settings = dict(model=name) | evaluation | backend.identity() | asdict(sampling)
     part = path.with_name(path.name + ".part")
@@ -350,16 +353,8 @@ def main():
         "sample.py", f"finished stories are kept; {again}", f"make room or fix that, then {again}"
     ):
         complete_arguments(args)
-        # here, so that --help need not wait for torch
-        from nanostories.checkpoints.checkpoint import (
-            checkpoint_paths,
-            newest_run,
-        )
-
-        model = args.model or str(newest_run())
-        is_run = not model.startswith(("hf:", "api:"))
-        for name in checkpoint_paths(str(Path(model)), args.checkpoint) if is_run else [model]:
-            sample(name, args)
+        for model in open_models(args.model or "", args.checkpoint):
+            sample(model, args)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ from nanostories.cli import (
 )
 from nanostories.corpus.word_forms import uses_word
 from nanostories.files import append_json, lock, read_json_lines
-from nanostories.tables import print_and_save, read_user_table, write_table
+from nanostories.results import save
+from nanostories.tables import read_user_table
 from nanostories.text import split_sentences
 
 PROMPTS = Path(__file__).parent / "prompts"
@@ -281,7 +282,6 @@ def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) ->
 # ---- The data set beside others ----
 def show(args: argparse.Namespace) -> None:
     """Prints the table; writes diversity.md, .csv, .png and .svg next to the stories."""
-    from nanostories.figures import save_figure
     from nanostories.novelty.diversity import describe, draw
 
     sets = {name: DataSet(args.data_dir / name) for name in (args.name, *args.compare)}
@@ -291,11 +291,10 @@ def show(args: argparse.Namespace) -> None:
                 f"{data.directory}: no stories there ({data.rejections()}); write some with --model"
             )
     stories = {name: list(data.stories.values()) for name, data in sets.items()}
-    rows, text = describe(stories)
+    table = describe(stories)
     directory = sets[args.name].directory
-    print_and_save(directory / "diversity.md", f"{text}\n\n{sets[args.name].rejections()}")
-    write_table(directory / "diversity.csv", rows)
-    save_figure(draw(stories), directory / "diversity.png")
+    save(directory / "diversity.json", "synthesize.py", [table], figure=draw(stories))
+    print(sets[args.name].rejections())
 
 
 def write_stories(directory: Path, args: argparse.Namespace) -> None:

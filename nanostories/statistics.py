@@ -1,21 +1,19 @@
 """
-Statistics of scores: means and shares, each with a 95% interval.
+Intervals and tests: of means and shares, of ratios, and of many differences at once.
 
-Completions of one prompt are alike, since an easy beginning makes all of them good. So the
-bootstrap resamples whole prompts, each with all its completions; an interval narrows more with more
-prompts than with more completions of each.
+>>> right = np.array([1, 1, 0, 1, 1, 1])  # of six prompts
+>>> print("{:.2f} [{:.2f}, {:.2f}], p = {:.2f}".format(*estimate(right, share=True, chance=0.5)))
+0.83 [0.36, 1.00], p = 0.16
+
+Completions of one prompt are alike, since an easy beginning makes all of them good. So values are
+means by prompt, and an interval narrows more with more prompts than with more completions of each.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-DRAWS = 2000  # the ends of an interval then move by a few percent of its width from seed to seed
-SHARES = (0.025, 0.975)  # quantiles of the draws that are the two ends of an interval
 
-
-# ---- The two formulas ----
 class Estimate(NamedTuple):
     """A value, the ends of its 95% interval, and P(a value as far from chance, if chance were
     true). NaN where there are fewer than two prompts."""
@@ -81,39 +79,6 @@ def around(value, error, n: int, chance: float) -> Estimate:
     return Estimate(value, value - margin, value + margin, p)
 
 
-# ---- To be replaced by the two above ----
-
-
-class OldEstimate(NamedTuple):
-    """A value and the ends of its interval, which are NaN if there are fewer than two prompts."""
-
-    value: float
-    low: float
-    high: float
-
-
-def mean(prompt_means: np.ndarray, draws: int = DRAWS, seed: int = 0) -> OldEstimate:
-    """The mean of (prompts,) and its interval. Every prompt counts the same, however many
-    completions it has."""
-    n = len(prompt_means)
-    return interval(bootstrap_ratio(prompt_means, np.ones(n), draws, seed), n)
-
-
-def interval(means: np.ndarray, n: int) -> OldEstimate:
-    """From means (…, 1 + draws), as bootstrap_ratio returns them: first of the n prompts, then of
-    bootstrap samples.
-
-    The percentile interval is too narrow for few prompts (Hesterberg, 2015), so it is widened
-    around the mean: by sqrt(n / (n - 1)), as a sample varies less around its own mean than around
-    the true one, and by as much as Student's t is wider than the normal distribution.
-    """
-    value = means[..., 0][()]
-    widening = (n / (n - 1)) ** 0.5 * student(n - 1) / student(np.inf) if n > 1 else np.nan
-    return OldEstimate(
-        value, *(value + (np.quantile(means[..., 1:], SHARES, axis=-1) - value) * widening)
-    )
-
-
 def student(df: float) -> float:
     """The 97.5% quantile of Student's t."""
     from scipy.special import stdtrit  # here, as SciPy is slow to import
@@ -121,50 +86,11 @@ def student(df: float) -> float:
     return float(stdtrit(df, 0.975))
 
 
-def draw_prompts(n: int, draws: int = DRAWS, seed: int = 0) -> Iterator[np.ndarray]:
-    """How often each of n prompts is in a sample: (n, 1) ones, then bootstrap samples, (n, 100) at
-    a time."""
-    yield np.ones((n, 1), dtype=np.int64)
-    rng = np.random.default_rng(seed)
-    for _ in range(draws // 100):
-        yield rng.multinomial(n, np.full(n, 1 / n), 100).T
-
-
-def bootstrap_ratio(
-    numerators: np.ndarray, denominators: np.ndarray, draws: int = DRAWS, seed: int = 0
-) -> np.ndarray:
-    """sum(numerators) / sum(denominators), (…, 1 + draws): of all prompts, then of prompts drawn
-    with replacement.
-
-    numerators (…, prompts), denominators (prompts,): the sums of each prompt (or other cluster).
-    The draws depend on n and the seed alone, so differences between results are those of paired
-    samples.
-    """
-    ratios = [
-        (numerators @ times) / (denominators @ times)
-        for times in draw_prompts(len(denominators), draws, seed)
-    ]
-    return np.concatenate(ratios, axis=-1)
-
-
-def wilson(share: float, n: int) -> tuple[float, float]:
-    """The 95% interval of a share of n independent trials, from Wilson's score test: right for
-    small n and 0 of n, too.
-
-    A trial may itself be a mean, of several completions say, which SciPy's binomtest does not take.
-    """
-    z2 = student(np.inf) ** 2
-    middle, margin = (
-        share + z2 / (2 * n),
-        (z2 * (share * (1 - share) / n + z2 / (4 * n * n))) ** 0.5,
-    )
-    low, high = ((middle + sign * margin) / (1 + z2 / n) for sign in (-1, 1))
-    return max(0.0, min(share, low)), min(1.0, max(share, high))  # whatever the rounding
-
-
 def holm(p: np.ndarray) -> np.ndarray:
     """Corrects p-values for multiple tests (Holm, 1979): among those below x, P(any false positive)
     is at most x."""
-    order, corrected = p.argsort(), np.empty(len(p))
-    corrected[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
+    order = p.argsort()
+    n_remaining = np.arange(len(p), 0, -1)
+    corrected = np.empty(len(p))
+    corrected[order] = np.minimum(1, np.maximum.accumulate(p[order] * n_remaining))
     return corrected

@@ -86,10 +86,3 @@ def table_text(
             padded.append(cell.rjust(width) if right else cell.ljust(width))
         lines.append("| " + " | ".join(padded) + " |")
     return "\n".join(lines)
-
-
-def print_and_save(path: Path, text: str) -> None:
-    """Prints the results of a command, and keeps the same text at `path` (.md), where report.py
-    finds it."""
-    print(text, flush=True)
-    write_bytes(path, (text + "\n").encode())

@@ -17,7 +17,7 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT))
 
 import rouge
-from nanostories.checkpoints.checkpoint import corpus_of
+from nanostories.checkpoints.models import open_model
 from nanostories.corpus.builtin_stories import NAMES, NOUNS
 from nanostories.corpus.token_files import FORMAT
 from nanostories.corpus.tokenizer import gpt2
@@ -158,7 +158,7 @@ def count_flagged(rows: list[dict], run: Path) -> dict[str, list[int]]:
 
 def main() -> None:
     run = Path(sys.argv[1])
-    data = Path(sys.argv[2]) if len(sys.argv) > 2 else corpus_of(str(run))
+    data = Path(sys.argv[2]) if len(sys.argv) > 2 else open_model(str(run)).evaluation_corpus()
     rows = plant(list(read_rows(run / "samples.jsonl").values()), open_corpus(data))
     there = run.with_name(run.name + "-planted")
     write_rows(there / "samples.jsonl", rows)

@@ -13,6 +13,7 @@ from faulty_endpoint import Misbehavior, serve
 
 import synthesize
 from nanostories.files import read_json_lines
+from nanostories.results import load
 
 ROOT = synthesize.PROMPTS.parent
 FILLER = "They went home and were happy. " * 12
@@ -194,8 +195,8 @@ def test_another_language_takes_its_own_words_and_plain_takes_none(write, tmp_pa
         write(server, "--plain", "--name", "plain", "--compare", "mine")
     assert write.stories()[0]["words"] == ["बिल्ली", "खाना", "लाल"]
     assert write.stories("plain")[0]["words"] == []
-    measured = (tmp_path / "plain" / "diversity.csv").read_text()
-    assert "mine,8," in measured and "plain,8," in measured
+    (table,) = load(tmp_path / "plain" / "diversity.json").tables
+    assert [(row["data"], row["stories"]) for row in table.rows] == [("plain", 8), ("mine", 8)]
 
 
 def test_near_duplicates_and_duplicates_are_counted():
@@ -205,6 +206,6 @@ def test_near_duplicates_and_duplicates_are_counted():
     copies = [
         dict(text=text, words=[], features=[]) for text in (*texts, texts[0], texts[1] + " end")
     ]
-    (row, longer), _ = describe({"x": copies, "longer": copies * 2})
+    row, longer = describe({"x": copies, "longer": copies * 2}).rows
     assert row["duplicates"] == longer["duplicates"] == 1 / 8 and row["near-duplicates"] == 2 / 4
     assert json.dumps(row["words used"]) == "null"

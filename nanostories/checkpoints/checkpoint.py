@@ -125,49 +125,6 @@ def kept_checkpoints(run: str | Path) -> dict[int, Path]:
     return dict(sorted(kept.items()))
 
 
-def checkpoint_paths(model: str, checkpoint: str) -> list[str]:
-    """The paths that the flags --model and --checkpoint name.
-
-    checkpoint: "best" gives out/demo, whose best.pt will be read; "last", out/demo/ckpt.pt; a step,
-    out/demo/step-1000; "all", every kept step. A model that is not a run is returned as is.
-    """
-    if checkpoint == "best" or not Path(model).is_dir():
-        return [model]
-    if checkpoint == "last":
-        return [str(Path(model, "ckpt.pt"))]
-    kept = {str(step): str(directory) for step, directory in kept_checkpoints(model).items()}
-    if checkpoint == "all" and kept:
-        return list(kept.values())
-    if checkpoint in kept:
-        return [kept[checkpoint]]
-    steps = ", ".join(kept) or "none: train with --keep_checkpoints=10"
-    raise UserError(
-        f"{model}: --checkpoint {checkpoint} is not best, last or one of the kept steps ({steps})"
-    )
-
-
-def checkpoint_path(model: str, checkpoint: str) -> str:
-    """The one path that the flags --model and --checkpoint name, for commands that take one."""
-    if checkpoint == "all":
-        raise UserError("--checkpoint all: this command takes one checkpoint")
-    return checkpoint_paths(model, checkpoint)[0]
-
-
-def directory_of(model: str) -> Path:
-    """Where a model's samples go: the run itself, out/roneneldan--TinyStories-8M, or
-    out/api--gpt-3.5-turbo."""
-    kind, _, name = model.partition(":")
-    if kind == "hf" and Path(name).is_dir():
-        name = Path(name).resolve().name
-    name = name.replace("/", "--")
-    if kind == "hf":
-        return Path("out", name)
-    if kind == "api":
-        return Path("out", f"api--{name}")
-    path = Path(model)
-    return path if path.is_dir() else path.parent
-
-
 # ---- The corpus of a run ----
 def named_corpus(checkpoint: dict) -> Path:
     """Where the corpus of a run was when it was trained."""
@@ -190,24 +147,3 @@ def find_training_corpus(checkpoint: dict) -> Path | None:
             if splits.get("train", {}).get("sha256") == checkpoint["data_sha256"]:
                 return directory
     return None
-
-
-def corpus_of(model: str) -> Path:
-    """The corpus of a run, or where it was if it is gone.
-
-    UserError if another corpus has its name now: the run may have learned its validation stories.
-    """
-    if model.startswith(("hf:", "api:")):
-        raise UserError(
-            f"--eval with {model} needs --data, a corpus that prepare.py made, such as"
-            " data/tinystories"
-        )
-    checkpoint = load_checkpoint(model)
-    found = find_training_corpus(checkpoint)
-    named = named_corpus(checkpoint)
-    if not found and (named / "meta.json").exists():
-        leak = "the run may have learned some of its validation stories"
-        raise UserError(
-            f"{model} was trained on other stories than {named} holds now: {leak}; train it again"
-        )
-    return found or named

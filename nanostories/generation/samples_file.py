@@ -1,7 +1,7 @@
 """
 samples.jsonl: written by sample.py, read by grade.py, rouge.py and instruct.py, one completion per
-line. Samples at temperature 1 lie in the run's directory, those at any other temperature in a
-directory of their own below it.
+line. Samples at temperature 1 lie in the run's directory, those at any other temperature or by beam
+search in a directory of their own below it.
 
 # the third completion of the first prompt
 >>> read_rows(Path("out/demo/samples.jsonl"))[0, 2]["completion"]
@@ -21,14 +21,19 @@ UNSEEN = "samples-unseen.jsonl"  # by sample.py --unseen_words, for instruct.py
 TYPES = dict(prompt_index=int, sample_index=int, prompt=str, completion=str, reference=str | None)
 
 
-def samples_directory(run: Path, temperature: float) -> Path:
-    """out/demo -> out/demo/temperature-0.3; out/demo itself at temperature 1"""
+def samples_directory(run: Path, temperature: float, beams: int = 1) -> Path:
+    """out/demo -> out/demo/temperature-0.3, or out/demo/beams-4; out/demo itself at temperature
+    1"""
+    if beams > 1:
+        return run / f"beams-{beams}"
     return run if temperature == 1 else run / f"temperature-{temperature:g}"
 
 
 def model_directory(directory: Path) -> Path:
     """out/demo for out/demo/temperature-0.3, and for out/demo itself"""
-    return directory.parent if directory.name.startswith("temperature-") else directory
+    if directory.name.startswith(("temperature-", "beams-")):
+        return directory.parent
+    return directory
 
 
 def read_rows(path: Path) -> dict[Key, dict]:

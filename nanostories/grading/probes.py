@@ -1,28 +1,28 @@
 """
-Prompts with known answers: read from files, and the share of them that each model answers right; a
-reader's marks.
+Prompts with known answers: read from files, and the share of them that each model answers right.
 
 >>> read_probes(SETS[0], "facts")[0]
 Probe(set='facts', prompt='The elephant is big, but the mouse is', answers=(' small', ' slow', '
 soft', ' sweet'))
->>> print(shares_text(read_table(Path("out/probe.csv"))))
 """
 
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from nanostories.cli import UserError
 from nanostories.generation.prompts import read_prompts
-from nanostories.statistics import wilson
-from nanostories.tables import read_table, table_text, write_table
+from nanostories.results import Table
+from nanostories.statistics import estimate, holm
 
 OURS = ("facts", "reasoning", "context")
 SETS = [Path(__file__).parents[2] / "prompts" / f"{name}.jsonl" for name in OURS]
-MARKS = ("right", "nearly", "wrong")
 
 
 class Probe(NamedTuple):
@@ -71,81 +71,70 @@ def read_probe(line: bytes, name: str, where: str) -> Probe:
     )
 
 
-# ---- Results: rows of probe.csv ----
-def models_in(rows: Sequence[dict]) -> list[str]:
-    return [column.removesuffix(" verdict") for column in rows[0] if column.endswith(" verdict")]
+# ---- Results ----
+def groups_of(probes: Sequence[Probe]) -> dict[str, list[list[int]]]:
+    """{set: the numbers of the prompts of each group}: a group has all prompts with the same
+    answers, each of which is right equally often in our sets. Its prompts are no independent
+    trials."""
+    found = {}
+    for i, probe in enumerate(probes):
+        if probe.answers:
+            groups = found.setdefault(probe.set, {})
+            groups.setdefault(frozenset(probe.answers), []).append(i)
+    return {name: list(groups.values()) for name, groups in found.items()}
 
 
-def shares(rows: Sequence[dict]) -> dict[str, dict[str, list[float]]]:
-    """Rows of probe.csv -> {set: {model: for each verdict, 1 if it is right}}; "chance" is one more
-    model in our sets, where each answer is right equally often: right in 1 / number of answers."""
-    models, found = models_in(rows), {}
-    for row in rows:
-        right = {
-            model: float(row[f"{model} verdict"] == "right")
-            for model in models
-            if row[f"{model} verdict"]
-        }
-        if row["set"] in OURS:
-            right["chance"] = 1 / (2 + row["wrong"].count(" | "))
-        for model, share in right.items():
-            found.setdefault(row["set"], {}).setdefault(model, []).append(share)
-    return found
-
-
-def shares_text(rows: Sequence[dict]) -> str:
-    """Models x sets, with Wilson's intervals; the last row is the score of guessing. Empty without
-    verdicts."""
-    sets, lines = shares(rows), []
-    for model in dict.fromkeys(model for by_model in sets.values() for model in by_model):
-        cells = []
-        for right in (by_model.get(model, []) for by_model in sets.values()):
-            share = sum(right) / max(1, len(right))
-            interval = (
-                " [{:.1%}, {:.1%}]".format(*wilson(share, len(right)))
-                if right and model != "chance"
-                else ""
-            )
-            cells.append(f"{share:.1%}{interval}" if right else "–")
-        lines.append([model, *cells])
-    head = [
-        f"{Path(name).stem} (n = {max(map(len, by_model.values()))})"
-        for name, by_model in sets.items()
+def result_tables(probes: Sequence[Probe], right: dict[str, list[bool | None]]) -> list[Table]:
+    """right: {model: for each prompt whether the right answer leads, None without answers}."""
+    sets = groups_of(probes)
+    if not sets:
+        return []
+    prompts = {"run": "(chance)"}
+    whole = {"run": "(chance)"}
+    for name, groups in sets.items():
+        if Path(name).stem in OURS:
+            shares = [1 / len(probes[group[0]].answers) for group in groups]
+            prompts[name] = float(np.mean(shares))
+            whole[name] = float(np.mean([p ** len(x) for p, x in zip(shares, groups)]))
+    prompt_rows = []
+    whole_rows = []
+    for model, own in right.items():
+        prompt_row = {"run": model}
+        whole_row = {"run": model}
+        for name, groups in sets.items():
+            means = group_means(own, groups)
+            prompt_row[name] = estimate(means, share=True).cell
+            whole_row[name] = estimate(means == 1, share=True).cell
+        prompt_rows.append(prompt_row)
+        whole_rows.append(whole_row)
+    formats = dict.fromkeys(sets, ".1%")
+    counts = [f"{len(groups)} groups of {name}" for name, groups in sets.items()]
+    about = f"95% intervals over {', '.join(counts)}: prompts with the same answers."
+    tables = [
+        Table("Prompts answered right", [*prompt_rows, prompts], formats, about=about),
+        Table("Groups of which every prompt is answered right", [*whole_rows, whole], formats),
     ]
-    return table_text(["answered right", *head], lines) if sets else ""
+    tables[0].facts = {"kind": "shares"}
+    tables[1].facts = {"kind": "groups"}
+    differences = difference_table(sets, right)
+    return [*tables, differences] if differences.rows else tables
 
 
-# ---- A reader's marks, where there are no answers: the paper's green, yellow and red ----
-def apply_marks(path: Path, rows: Sequence[dict], ask: bool) -> int:
-    """Fills in the verdicts of prompts without answers from `path`, a CSV of prompt, completion and
-    mark, whichever model wrote it. If `ask`, the reader is shown each completion without a mark
-    first, and not its model. Returns how many are still unmarked."""
-    plain = [(row, model) for row in rows if not row["right"] for model in models_in(rows)]
-    marks = (
-        {(row["prompt"], row["completion"]): row["mark"] for row in read_table(path)}
-        if path.exists()
-        else {}
-    )
-    waiting = sorted(
-        {(row["prompt"], row[f"{model} greedy"]) for row, model in plain} - marks.keys()
-    )
-    with contextlib.suppress(EOFError):
-        for i, pair in enumerate(waiting if ask else (), 1):
-            print(
-                "\n{} of {}, the completion follows ***\n\n{} ***{}\n".format(
-                    i, len(waiting), *pair
-                )
-            )
-            key = input("r right, n nearly, w wrong, Enter later, Ctrl-D to quit: ").strip().lower()
-            if marked := [mark for mark in MARKS if key and mark.startswith(key)]:
-                marks[pair] = marked[0]
-                write_table(
-                    path,
-                    [
-                        dict(prompt=prompt, completion=text, mark=m)
-                        for (prompt, text), m in marks.items()
-                    ],
-                )
-    for row, model in plain:
-        row[f"{model} verdict"] = marks.get((row["prompt"], row[f"{model} greedy"]), "")
-    return sum(pair not in marks for pair in waiting)
+def group_means(right: Sequence[bool | None], groups: Sequence[Sequence[int]]) -> np.ndarray:
+    """(groups,) the share of each group's prompts that are answered right"""
+    return np.array([np.mean([right[i] for i in group]) for group in groups])
+
+
+def difference_table(sets: dict, right: dict[str, list[bool | None]]) -> Table:
+    """Of each pair of models, on the same groups."""
+    found = {}
+    for a, b in itertools.combinations(right, 2):
+        for name, groups in sets.items():
+            difference = group_means(right[a], groups) - group_means(right[b], groups)
+            found[f"{a} - {b}", name] = estimate(difference)
+    corrected = holm(np.array([each.p for each in found.values()]))
+    rows = []
+    for ((pair, name), each), p in zip(found.items(), corrected):
+        rows.append({"run": pair, "set": name, "difference": each.cell, "p (Holm)": float(p)})
+    formats = {"difference": ".1%", "p (Holm)": ".3f"}
+    return Table("Differences", rows, formats, facts={"kind": "differences"})

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from nanostories.corpus.word_forms import SPEECH, uses_word
 from nanostories.novelty.search import Stream, search
-from nanostories.tables import table_text
+from nanostories.results import Table
 
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # in any script
 PASSAGE = 4  # words
@@ -24,13 +24,14 @@ NEAR = 0.5  # a near-duplicate has more than this share of its passages in one o
 SEARCHED = 1000  # stories at most, each compared with all before them
 
 
-def describe(sets: Mapping[str, Sequence[dict]]) -> tuple[list[dict], str]:
-    """A row for each data set, shares from 0 to 1 as floats; the same as a table to print.
+def describe(sets: Mapping[str, Sequence[dict]]) -> Table:
+    """A row for each data set, shares from 0 to 1 as floats.
 
     Dialogue is the one feature that rules can check. In other languages than English, words must be
     used uninflected.
     """
-    n, rows = min(map(len, sets.values())), []
+    n = min(map(len, sets.values()))
+    rows = []
     for name, stories in sets.items():
         row = dict(data=name, stories=len(stories))
         row["words used"] = share(
@@ -42,18 +43,15 @@ def describe(sets: Mapping[str, Sequence[dict]]) -> tuple[list[dict], str]:
             )
             row[label] = share(SPEECH.search(text) is not None for text in own)
         rows.append(row | repetition([story["text"] for story in stories[:n]]))
-    cells = [[cell(value) for value in row.values()] for row in rows]
-    note = (
+    about = (
         f"The last five columns are for the first {n:,} stories of each. Of the features, only"
         " Dialogue is checked."
     )
-    return rows, f"{table_text(list(rows[0]), cells)}\n\n{note}"
-
-
-def cell(value: str | int | float | None) -> str:
-    return (
-        f"{100 * value:.1f}%" if isinstance(value, float) else "–" if value is None else str(value)
-    )
+    formats = {}
+    for name, value in rows[0].items():
+        if isinstance(value, float):
+            formats[name] = ".1%"
+    return Table("Diversity", rows, formats, about=about, facts={"kind": "diversity"})
 
 
 def share(values: Iterable[bool]) -> float | None:

@@ -10,7 +10,6 @@ import numpy as np
 from nanostories.corpus.builtin_stories import NOUNS, plural
 from nanostories.novelty.search import Found
 from nanostories.novelty.words import WordCorpus
-from nanostories.tables import table_text
 
 FLAGS = ("copy", "template")
 # in a flagged text or copied passage, not counting repetition: all stories share short phrases
@@ -105,23 +104,19 @@ def shorten(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + " …"
 
 
-def flagged_table(csv_rows: list[dict]) -> str:
-    """For rouge.md: a table of the first flagged ones. "" if none is flagged."""
-    cells = [
-        [
-            f"{row['flag']} of story {row['story']}",
-            f"{row['prompt_index']}.{row['sample_index']}",
-            str(row["length"]),
-        ]
-        + [str(row["span_length"]), shorten(row["span"]).replace("|", "¦")]
-        for row in csv_rows[:N_SHOWN]
-        if row["flag"]
-    ]
-    head = [
-        "flagged",
-        "prompt.sample",
-        "length",
-        "longest span",
-        "which occurs in the training set",
-    ]
-    return "\n\n" + table_text(head, cells) if cells else ""
+def flagged_rows(run: str, csv_rows: list[dict]) -> list[dict]:
+    """The first flagged completions of a run, for a table."""
+    rows = []
+    for row in csv_rows[:N_SHOWN]:
+        if row["flag"]:
+            rows.append(
+                {
+                    "run": run,
+                    "flagged": f"{row['flag']} of story {row['story']}",
+                    "prompt.sample": f"{row['prompt_index']}.{row['sample_index']}",
+                    "length": row["length"],
+                    "longest passage": row["span_length"],
+                    "which is in the training set": shorten(row["span"]),
+                }
+            )
+    return rows

@@ -44,9 +44,7 @@ def histograms(titles: dict[str, str], runs: list[tuple[str, dict, dict]]) -> Fi
             if name.startswith("share_")
         }
         for column, color in (("completions", "C0"), ("baseline", "C1")):
-            means = {
-                k: 100 * share[column]["mean"] for k, share in shares.items() if column in share
-            }
+            means = {k: 100 * share[column][0] for k, share in shares.items() if column in share}
             axes.plot(means.keys(), means.values(), color=color, marker="o")
         axes.set_ylim(0, 103)
         axes.set_xlabel("% of k-grams in the training set, over k", fontsize=8)

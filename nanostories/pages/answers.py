@@ -16,7 +16,7 @@ probability p as the continuation, and its lead over the best wrong one, nats pe
 <span class="right">✓ right</span>,
 <span class="nearly">≈ the best wrong answer leads by little</span>,
 <span class="wrong">✗ wrong</span>. In quotes, the model's own greedy continuation, which is not
-scored. Prompts without answers are colored by a reader's marks, if there are any.</p>"""
+scored.</p>"""
 
 
 def answers_page(rows: list[dict], warning: str = "") -> bytes:
@@ -26,7 +26,8 @@ def answers_page(rows: list[dict], warning: str = "") -> bytes:
     sets = list(dict.fromkeys(row["set"] for row in rows))
     tables = {name: set_table([row for row in rows if row["set"] == name], models) for name in sets}
     count = f"{len(rows):,} prompts, {len(models)} model{'s' * (len(models) != 1)}"
-    warning = f'<p class="warning">{html.escape(warning)}</p>' * bool(warning)
+    if warning:
+        warning = f'<p class="warning">{html.escape(warning)}</p>'
     return sections_page(
         "Answers to prompts", f'{warning}<p class="quiet">{count}</p>{LEGEND}', tables
     )

@@ -13,14 +13,8 @@ import torch
 from planted import endings, rows_of, write_corpus
 from random_models import model_to_probe, save_run, trained_on
 
-from nanostories.checkpoints.checkpoint import (
-    checkpoint_path,
-    checkpoint_paths,
-    corpus_of,
-    load_checkpoint,
-    newest_run,
-    runs_below,
-)
+from nanostories.checkpoints.checkpoint import load_checkpoint, newest_run, runs_below
+from nanostories.checkpoints.models import open_model, open_models
 from nanostories.cli import UserError
 from nanostories.generation.samples_file import write_rows
 
@@ -111,18 +105,37 @@ def test_instead_of_a_run_that_does_not_exist_those_that_do_are_named(tmp_path, 
         load_checkpoint("out/demos")
 
 
-def test_checkpoints_by_name(run):
-    assert checkpoint_paths(str(run), "best") == [str(run)]
-    assert checkpoint_path(str(run), "last") == str(run / "ckpt.pt")
-    assert checkpoint_paths(str(run), "all") == [str(run / "step-5"), str(run / "step-10")]
-    assert checkpoint_path(str(run), "5") == str(run / "step-5")
-    assert checkpoint_path("hf:gpt2", "5") == "hf:gpt2"
+def names(name, checkpoint: str) -> list[str]:
+    return [model.name for model in open_models(str(name), checkpoint)]
+
+
+def test_checkpoints_by_name(run, monkeypatch):
+    assert names(run, "best") == [str(run)]
+    assert names(run, "last") == [str(run / "ckpt.pt")]
+    assert names(run, "all") == [str(run / "step-5"), str(run / "step-10")]
+    assert names(run, "5") == [str(run / "step-5")]
+    assert names("hf:gpt2", "5") == ["hf:gpt2"]
     for checkpoint in ("6", "all"):
         with pytest.raises(UserError, match="--checkpoint"):
-            checkpoint_path(str(run), checkpoint)
+            open_model(str(run if checkpoint == "6" else run / "step-5"), checkpoint)
     assert newest_run(run.parent) == run
     assert runs_below(run.parent) == [run]
     assert runs_below(run / "step-5") == [run / "step-5"]
+
+
+def test_names_and_places_of_models(run, tmp_path):
+    models = ["hf:roneneldan/TinyStories-8M", f"hf:{run}", "api:a/b", str(run / "ckpt.pt")]
+    directories = [open_model(name).directory for name in models]
+    out = Path("out")
+    places = [out / "roneneldan--TinyStories-8M", out / "demo", out / "api--a--b", run]
+    assert directories == places
+    base = run.parent
+    assert open_model(str(run / "step-5")).label(base) == "demo/step-5"
+    assert open_model(str(run)).label(run) == "demo"
+    assert open_model(str(run)).label(tmp_path / "elsewhere") == str(run)
+    assert open_model(models[0]).label(base) == models[0]
+    with pytest.raises(UserError, match="hf:gpt2 needs --data"):
+        open_model("hf:gpt2").evaluation_corpus()
 
 
 def test_a_run_finds_its_own_corpus_and_takes_no_other(tmp_path, command_line):
@@ -133,14 +146,14 @@ def test_a_run_finds_its_own_corpus_and_takes_no_other(tmp_path, command_line):
     run = tmp_path / "out" / "a"
     write_corpus(data, stories[10:], stories[:10])
     save_run(run, model_to_probe(), **trained_on(data.parent, "x"))
-    assert corpus_of(str(run)) == data
+    assert open_model(str(run)).evaluation_corpus() == data
 
     renamed = data.rename(data.with_name("x-1"))  # as prepare.py does
     strangers = data.with_name("x-0")
     strangers.mkdir()
     (strangers / "meta.json").write_text("{}")
     write_corpus(data, stories[:20], stories[20:])
-    assert corpus_of(str(run)) == renamed
+    assert open_model(str(run)).evaluation_corpus() == renamed
 
     shutil.rmtree(renamed)
     write_rows(run / "samples.jsonl", rows_of(endings(stories[:4]), stories, 1))
@@ -153,4 +166,4 @@ def test_a_run_finds_its_own_corpus_and_takes_no_other(tmp_path, command_line):
         message, _ = command_line(import_module(command), tmp_path)(*flags, run)
         assert "was trained on other stories than" in message, command
     shutil.rmtree(data)
-    assert corpus_of(str(run)) == data
+    assert open_model(str(run)).evaluation_corpus() == data
