@@ -281,7 +281,7 @@ def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) ->
 
 # ---- The data set beside others ----
 def show(args: argparse.Namespace) -> None:
-    """Prints the table; writes diversity.md, .csv, .png and .svg next to the stories."""
+    """Prints the table; writes diversity.json, .png and .svg next to the stories."""
     from nanostories.novelty.diversity import describe, draw
 
     sets = {name: DataSet(args.data_dir / name) for name in (args.name, *args.compare)}

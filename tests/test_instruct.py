@@ -9,7 +9,7 @@ from nanostories.corpus.word_forms import is_nearest, uses_word
 from nanostories.generation import prompts as prompts_module
 from nanostories.generation.prompts import Prompt, evaluation_prompts, unseen_word_prompts
 from nanostories.generation.samples_file import write_rows
-from nanostories.tables import read_table
+from nanostories.results import load, to_text
 
 THERE = """run: He RAN.|run: They are running|child: children|happy: the happiest of all|red: redder|nice: nicer
 carry: carried|teach: he taught|admit: She admitted it|leaf: leaves|x-ray: an X-ray!|ice cream: two ice creams
@@ -45,7 +45,15 @@ def prompts(instruct_data_dir):
 
 def figures(path) -> dict:
     ((name, rows),) = instruct.stories_under_headers(path).items()
-    return {row["measure"]: SimpleNamespace(**row) for row in instruct.measure(name, rows)}
+    found = {}
+    for row in instruct.measure(name, rows):
+        found[row["measure"]] = SimpleNamespace(
+            share=row["share"][0],
+            prompts=row["prompts"],
+            true_stories=row["true stories"],
+            other_stories=row["other prompts"],
+        )
+    return found
 
 
 def test_true_stories_follow_and_stories_for_others_do_not(prompts, tmp_path):
@@ -96,14 +104,12 @@ def test_command_line(prompts, tmp_path, command_line):
             [[prompt.reference] for prompt in prompts],
         )
     printed = instruct_py("out/a", "out/b")[1].out
-    assert (
-        printed.count(" out/a |") == printed.count(" out/b/warm |") > 6
-        and "wrote out/instruct.csv" in printed
-    )
-    assert printed.startswith((tmp_path / "out" / "instruct.md").read_text())
-    rows = read_table(tmp_path / "out" / "instruct.csv")
-    assert {row["run"] for row in rows} == {"out/a", "out/b/warm"}
-    assert all(0 <= float(row["low"]) <= float(row["high"]) for row in rows)
+    result = load(tmp_path / "out" / "instruct.json")
+    assert to_text(result) in printed and "wrote out/instruct.json" in printed
+    assert set(result.sources) == {"a/samples.jsonl", "b/warm/samples.jsonl"}
+    rows = result.tables[0].rows
+    assert {row["run"] for row in rows} == {"a", "b/warm"} and len(rows) > 12
+    assert all(0 <= low <= high for _, low, high in (row["share"] for row in rows))
     assert (tmp_path / "out" / "instruct.png").stat().st_size > 10_000
     (tmp_path / "out" / "a" / "samples.jsonl").write_text(
         '{"prompt_index": 0, "sample_index": 0, "completion": ""}\n'

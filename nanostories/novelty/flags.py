@@ -19,7 +19,7 @@ FALSE_ALARMS = (
 )
 # the share of a text's k-grams, names and nouns masked, that occurs in the story it was made from
 TEMPLATE = 0.75
-N_SHOWN, LONGEST = 5, 100  # flagged completions in rouge.md, and characters of each
+N_SHOWN, LONGEST = 5, 100  # flagged completions in a table, and characters of each
 
 
 def mask_names_and_nouns(corpus: WordCorpus, texts: Sequence[np.ndarray]) -> np.ndarray:

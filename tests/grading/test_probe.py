@@ -3,10 +3,10 @@ refuses."""
 
 import collections
 import csv
-import io
 import json
 import math
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,9 +15,11 @@ from tqdm import tqdm
 
 import probe
 from nanostories.checkpoints.huggingface import save_hf
+from nanostories.checkpoints.models import Model, open_model
 from nanostories.corpus.tokenizer import Tokenizer, gpt2
 from nanostories.generation.backends import LocalBackend
-from nanostories.grading.probes import SETS, Probe, read_probes, shares
+from nanostories.grading.probes import SETS, Probe, read_probes, result_tables
+from nanostories.results import load, to_text
 
 OURS = {path.stem: read_probes(path, path.stem) for path in SETS}
 SILENT = tqdm(disable=True)
@@ -102,7 +104,8 @@ def test_a_wrong_line_is_named(tmp_path, line):
 def answers_of(backend, probes: list[Probe], monkeypatch) -> list[dict]:
     """[{verdict, lead, greedy}]"""
     monkeypatch.setattr("nanostories.generation.backends.load_backend", lambda name: backend)
-    columns = probe.answer("m", probes, 4, SILENT)
+    model = Model("m", "run", Path("m"))
+    columns = probe.answer(model, "m", probes, 4, SILENT)
     return [{key.removeprefix("m "): value for key, value in each.items()} for each in columns]
 
 
@@ -138,15 +141,8 @@ def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path, prefix, mo
 
 
 @pytest.fixture
-def probe_py(command_line, tmp_path, monkeypatch):
-    """probe.py, whose reader types `answers`."""
-    call = command_line(probe, tmp_path)
-
-    def typed(*args, answers: str = ""):
-        monkeypatch.setattr("sys.stdin", io.StringIO(answers))
-        return call(*args)
-
-    return typed
+def probe_py(command_line, tmp_path):
+    return command_line(probe, tmp_path)
 
 
 @pytest.fixture
@@ -168,16 +164,34 @@ def table_of(path) -> list[dict]:
 def test_a_fixed_preference_scores_exactly_chance(out, probe_py):
     code, printed = probe_py("out", "--max_new_tokens", "3")
     assert code == 0
-    rows = table_of(out / "probe.csv")
-    assert len(rows) == sum(map(len, OURS.values()))
-    found = shares(rows)
+    assert len(table_of(out / "probe.csv")) == sum(map(len, OURS.values()))
+    result = load(out / "probe.json")
+    assert to_text(result) in printed.out and (out / "probe.html").exists()
+    tables = {table.facts["kind"]: table.rows for table in result.tables}
+    random, fixed, chance = tables["shares"]
+    assert chance["run"] == "(chance)" and chance.keys() - {"run"} == OURS.keys()
     for name in OURS:
-        assert sum(found[name]["out/fixed"]) == pytest.approx(sum(found[name]["chance"]))
-    assert (
-        printed.out.startswith((out / "probe.md").read_text())
-        and "| 25.0% [15.8%, 37.2%] |" in printed.out
-    )
-    assert (out / "probe.html").exists()
+        assert fixed[name][0] == pytest.approx(chance[name])  # whatever it prefers
+        assert tables["groups"][1][name][0] == 0  # no group is right as a whole
+    assert {row["run"] for row in tables["differences"]} == {"deeper/random - fixed"}
+
+
+def test_groups_are_counted_and_models_are_compared_over_them():
+    """Two prompts with the same answers are one trial."""
+    probes = []
+    for i in range(20):
+        for right, wrong in ((" a", " b"), (" b", " a")):
+            probes.append(Probe("facts", f"p{i}", (f"{right}{i}", f"{wrong}{i}")))
+    always = [True] * 40
+    half = [True, False] * 20
+    shares, groups, differences = result_tables(probes, {"always": always, "half": half})
+    assert [row["facts"] for row in shares.rows][2] == 0.5
+    assert [row["facts"] for row in groups.rows][2] == 0.25
+    assert shares.rows[1]["facts"][0] == 0.5 and groups.rows[1]["facts"][0] == 0
+    value, low, high = groups.rows[0]["facts"]
+    assert value == high == 1 and low < 0.9  # of 20, not of 40
+    (difference,) = differences.rows
+    assert difference["difference"][0] == 0.5 and difference["p (Holm)"] < 1e-4
 
 
 HOSTILE = "<script>document.title = 'broken'</script> & a \"cat\""
@@ -189,7 +203,7 @@ def test_plain_prompts_are_continued_and_not_judged(out, probe_py, tmp_path):
     code, printed = probe_py(
         "--model", "out/fixed", "--prompts", "mine.txt", "more.txt", "--max_new_tokens", "4"
     )
-    assert code == 0 and "|" not in printed.out
+    assert code == 0 and load(out / "fixed" / "probe-mine-more.json").tables == []
     rows = table_of(out / "fixed" / "probe-mine-more.csv")
     assert [(row["set"], row["prompt"]) for row in rows] == [
         ("mine.txt", "Once upon"),
@@ -197,8 +211,7 @@ def test_plain_prompts_are_continued_and_not_judged(out, probe_py, tmp_path):
         ("more.txt", "There was"),
     ]
     assert all(
-        row["out/fixed greedy"] and not row["out/fixed verdict"] and not row["out/fixed lead"]
-        for row in rows
+        row["fixed greedy"] and not row["fixed verdict"] and not row["fixed lead"] for row in rows
     )
     assert HOSTILE not in (out / "fixed" / "probe-mine-more.html").read_text()
 
@@ -212,7 +225,8 @@ def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
     code, printed = probe_py(
         "out", "--prompts", "mine.jsonl", "--max_new_tokens", "2", "--out", "new/place"
     )
-    assert code == 0 and "mine (n = 2)" in printed.out and "chance" not in printed.out
+    shares, *_ = load(tmp_path / "new" / "place" / "probe-mine.json").tables
+    assert code == 0 and [row.get("mine.jsonl") for row in shares.rows][2:] == [None]
     first, _ = table_of(tmp_path / "new" / "place" / "probe-mine.csv")
     assert (first["right"], first["wrong"]) == (" <b>", " <i> | a b")
 
@@ -233,14 +247,14 @@ def test_mistakes_get_one_line(out, probe_py, tmp_path):
             and "\n" not in code
             and printed.out == ""
         )
-    assert probe_py("--max_new_tokens", "0")[0] == probe_py("--mark")[0] == 2
+    assert probe_py("--max_new_tokens", "0")[0] == 2
     assert not list(tmp_path.rglob("probe*.*"))
 
 
 def test_runs_that_learned_other_text_are_known(instruct_data_dir, tmp_path):
     for corpus, trait in (("builtin", ""), ("builtin-instruct", "under headers"), ("gone", "")):
         save_run(tmp_path / corpus, model_to_probe(), **trained_on(instruct_data_dir, corpus))
-        assert probe.unlike_prompts(str(tmp_path / corpus)) == trait
+        assert probe.unlike_prompts(open_model(str(tmp_path / corpus))) == trait
 
 
 def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
@@ -250,37 +264,3 @@ def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
     assert probe_py("--model", "api:teacher", "--prompts", "mine.txt")[0] == 0
     rows = table_of(tmp_path / "out" / "api--teacher" / "probe-mine.csv")
     assert [row["api:teacher greedy"] for row in rows] == [" after Once upon", " after One day"]
-
-
-@pytest.fixture
-def continued(out, probe_py, tmp_path):
-    """Three plain prompts that two models have continued, one of which is there twice."""
-    save_run(tmp_path / "out" / "twin", model_to_probe())
-    (tmp_path / "mine.txt").write_text('Once upon\n"Can cows, or pigs, fly?"\nThere was\n')
-    code, printed = probe_py("out", "--prompts", "mine.txt", "--max_new_tokens", "4")
-    assert code == 0 and "mark 6 completions" in printed.out
-    return out
-
-
-def test_each_completion_is_marked_once(continued, probe_py):
-    command = ("out", "--prompts", "mine.txt", "--max_new_tokens", "4", "--mark")
-    code, printed = probe_py(*command, answers="r\nx\nwrong\n\nn\nq\n")
-    assert code == 0 and "mark 3 completions" in printed.out
-    assert (
-        "out/twin" not in printed.out.split("6 of 6")[0].split("answered right")[0]
-    )  # no model is named meanwhile
-    assert [row["mark"] for row in table_of(continued / "marks.csv")] == [
-        "right",
-        "wrong",
-        "nearly",
-    ]
-    code, again = probe_py(*command, answers="w\nw\nw\n")
-    assert code == 0 and "mark" not in again.out.splitlines()[-1]
-    verdicts = {
-        (row["prompt"], row["completion"]): row["mark"] for row in table_of(continued / "marks.csv")
-    }
-    rows = table_of(continued / "probe-mine.csv")
-    for row in rows:
-        for model in ("out/fixed", "out/twin", "out/deeper/random"):
-            assert row[f"{model} verdict"] == verdicts[row["prompt"], row[f"{model} greedy"]]
-    assert shares(rows)["mine.txt"]["out/twin"] == shares(rows)["mine.txt"]["out/deeper/random"]

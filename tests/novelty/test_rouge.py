@@ -1,8 +1,9 @@
 """rouge.py: the metric is rouge-score's and the paper's, its report is true, copies are flagged,
 chance is not."""
 
-import json
 import random
+from argparse import Namespace
+from pathlib import Path
 
 import numpy as np
 import planted
@@ -13,12 +14,13 @@ from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenize import tokenize
 
 import rouge
-from nanostories import statistics
 from nanostories.corpus import builtin_stories
 from nanostories.generation.samples_file import read_rows, write_rows
 from nanostories.novelty import flags, histograms
 from nanostories.novelty.intervals import ClusteredValues, compare
 from nanostories.novelty.words import draw_excerpts, open_corpus
+from nanostories.results import load, to_text
+from nanostories.statistics import estimate
 from nanostories.tables import read_table
 from rouge import N_OTHER_PROMPTS, N_SAME_PROMPT, kgrams, nearest_other, rouge_k
 
@@ -83,19 +85,16 @@ def test_intervals_are_those_of_means_of_prompts():
     """However many completions each prompt has; their coverage is tested in
     tests/test_statistics.py."""
     prompts = np.random.default_rng(0).uniform(0.3, 0.7, size=8)
-    found = compare(ClusteredValues(np.repeat(prompts, 10), np.repeat(np.arange(8), 10)), None)[
-        "completions"
-    ]
-    assert [*found.values()] == pytest.approx(statistics.mean(prompts))
+    repeated = ClusteredValues(np.repeat(prompts, 10), np.repeat(np.arange(8), 10))
+    assert compare(repeated, None) == {"completions": pytest.approx(estimate(prompts).cell)}
     values = np.array([1.0, np.nan, 0.5, np.nan])
     missing = compare(ClusteredValues(values, np.array([0, 0, 1, 2])), None)["completions"]
-    assert missing["mean"] == 0.75
-    shares = compare(ClusteredValues(np.array([1.0] * 6 + [0.9, 0.8]), np.arange(8)), None)[
-        "completions"
-    ]
-    assert shares["high"] == 1 and shares["low"] < shares["mean"]
+    assert missing[0] == 0.75
+    shares = ClusteredValues(np.array([1.0] * 6 + [0.9, 0.8]), np.arange(8))
+    mean, low, high = compare(shares, None)["completions"]
+    assert high == 1 and low < mean
     one = compare(ClusteredValues(np.array([0.2, 0.4]), np.array([3, 3])), None)["completions"]
-    assert one["mean"] == pytest.approx(0.3) and np.isnan(one["low"]) and np.isnan(one["high"])
+    assert one[0] == pytest.approx(0.3) and np.isnan(one[1:]).all()
 
 
 def test_differences_on_the_same_prompts_are_paired():
@@ -104,8 +103,8 @@ def test_differences_on_the_same_prompts_are_paired():
     prompts = np.random.default_rng(0).uniform(0.2, 0.9, size=20)
     ours = ClusteredValues(np.repeat(prompts, 3), np.repeat(np.arange(20), 3))
     theirs = ClusteredValues(np.repeat(prompts - 0.1, 10), np.repeat(np.arange(20), 10))
-    assert [*compare(ours, theirs, paired=True)["difference"].values()] == pytest.approx([0.1] * 3)
-    assert compare(ours, theirs)["difference"]["low"] < 0.05
+    assert compare(ours, theirs, paired=True)["difference"] == pytest.approx([0.1] * 3)
+    assert compare(ours, theirs)["difference"][1] < 0.05
 
 
 # ---- The nearest of others, and chance ----
@@ -186,8 +185,16 @@ def run(corpus, tmp_path):
     return tmp_path / "out" / "tiny"
 
 
-def facts_of(run, ending: str = "") -> dict:
-    return json.loads((run / f"rouge{ending}.json").read_text())
+def facts_of(run, data, split: str = "val", **others) -> dict:
+    """What rouge.py finds of the completions of a split."""
+    settings = {"data": Path(data), "k": 2, "counting": "set", "tokens": False}
+    analyses = rouge.analyze_run(Path(run), Namespace(**settings | others))
+    return next(each.facts for each in analyses if each.facts["split"] == split)
+
+
+def warnings_and_tables(run) -> tuple[list[str], dict[str, list[dict]]]:
+    result = load(run / "rouge.json")
+    return result.warnings, {table.facts["kind"]: table.rows for table in result.tables}
 
 
 def described(run, ending: str = "") -> dict[tuple[int, int], dict]:
@@ -200,18 +207,14 @@ def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
     data, training, validation = corpus
     code, printed = command_line(rouge, tmp_path)(run, "--data", data)
     assert code == 0
-    rows, found, figures = (
-        read_rows(run / "samples.jsonl"),
-        described(run),
-        facts_of(run)["metrics"],
-    )
+    rows = read_rows(run / "samples.jsonl")
+    found = described(run)
+    figures = facts_of(run, data)["metrics"]
     by_hand = {
         key: max(rouge_k(row["completion"], story).f for story in training)
         for key, row in rows.items()
     }
-    assert figures["training_f"]["completions"]["mean"] == pytest.approx(
-        np.mean([*by_hand.values()])
-    )
+    assert figures["training_f"]["completions"][0] == pytest.approx(np.mean([*by_hand.values()]))
     for key, row in found.items():
         text = rows[key]["completion"]
         assert row["completion"] == text and float(row["f"]) == pytest.approx(
@@ -221,7 +224,7 @@ def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
         assert nearest < 0 or rouge_k(text, training[nearest]).f == pytest.approx(by_hand[key])
         assert row["span"] in text and len(words(row["span"])) == int(row["span_length"])
     ending_f = [rouge_k(row["completion"], row["reference"]).f for row in rows.values()]
-    assert figures["ending_f"]["completions"]["mean"] == pytest.approx(np.mean(ending_f))
+    assert figures["ending_f"]["completions"][0] == pytest.approx(np.mean(ending_f))
     together = " | ".join(
         " ".join(words(story)) for story in training
     )  # no span goes on in the next story
@@ -229,14 +232,17 @@ def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
     for text in (words(row["completion"]) for row in rows.values()):
         threes = [" ".join(text[i : i + 3]) for i in range(len(text) - 2)]
         shares += [np.mean([f" {three} " in f" {together} " for three in threes])] if threes else []
-    assert figures["share_3"]["completions"]["mean"] == pytest.approx(np.mean(shares))
+    assert figures["share_3"]["completions"][0] == pytest.approx(np.mean(shares))
     for figure in figures.values():
-        for entry in figure.values():
-            assert entry["low"] <= entry["mean"] <= entry["high"]
-    assert printed.out.startswith((run / "rouge.md").read_text())
-    assert (run / "rouge.png").read_bytes().startswith(b"\x89PNG") and "<svg" in (
-        run / "rouge.svg"
-    ).read_text()
+        for value, low, high in figure.values():
+            assert low <= value <= high
+    assert to_text(load(run / "rouge.json")) in printed.out
+    shown = warnings_and_tables(run)[1]["metrics"]
+    by_title = {row["metric"]: row for row in shown}
+    row = by_title[rouge.TITLES["training_f"]]
+    assert row["completions"] == figures["training_f"]["completions"] and row["run"] == "tiny"
+    assert (run / "rouge.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (run / "rouge.svg").read_text()
 
 
 def test_copies_are_flagged_beside_their_story(run, corpus, rouge_py):
@@ -245,7 +251,8 @@ def test_copies_are_flagged_beside_their_story(run, corpus, rouge_py):
     first, second = (described(run)[0, i] for i in (0, 1))
     assert [first["flag"], second["flag"]] == ["copy", "template"]
     assert [first["training_story"], second["training_story"]] == training[5:7]
-    assert (run / "rouge.md").read_text().splitlines()[-5].startswith("| copy of story 5 ")
+    passages = warnings_and_tables(run)[1]["passages"]
+    assert passages[0]["flagged"] == "copy of story 5"
 
 
 def test_planted_copies_are_found(corpus, rouge_py, tmp_path):
@@ -284,9 +291,9 @@ def test_validation_stories_in_the_training_set_do_not_hide_copies(corpus, rouge
         rows_of([copy, *endings(validation[60:84])], validation, 1),
     )
     code, printed = rouge_py("out/one", "--data", data)
-    assert code == 0 and "WARNING 10.0% of the held-out excerpts" in printed.out
+    assert code == 0 and "10.0% of the held-out excerpts" in printed.out
     assert described(tmp_path / "out" / "one")[0, 0]["flag"] == "copy"
-    facts = facts_of(tmp_path / "out" / "one")
+    facts = facts_of(tmp_path / "out" / "one", data)
     assert facts["excerpts_in_training"] == 40 and facts["held_out_excerpts"] == 360
     assert facts["n_flag_baseline"] in range(
         160, 200
@@ -315,7 +322,7 @@ def test_the_stories_that_set_the_length_of_a_copy_are_not_those_that_are_counte
         rows_of(endings(validation[20:45]), validation, 1),
     )
     assert rouge_py("out/run", "--data", data)[0] == 0
-    facts = facts_of(tmp_path / "out" / "run")
+    facts = facts_of(tmp_path / "out" / "run", data)
     assert facts["min_copied_words"] < 40 and facts["flagged"]["copy"]["baseline"] > 100
 
 
@@ -329,17 +336,15 @@ def test_both_splits_are_shown_side_by_side(run, corpus, rouge_py):
         [row | dict(split="train", cut=0.4, weights="others") for row in rows],
     )
     code, printed = rouge_py(run, "--data", data)
-    held_out, trained = facts_of(run), facts_of(run, "-train")
+    held_out = facts_of(run, data)
+    trained = facts_of(run, data, "train")
     assert code == 0 and held_out["n_completions"] == 60 and trained["n_completions"] == 25
-    assert trained["metrics"]["ending_f"]["completions"]["mean"] == 1
+    assert trained["metrics"]["ending_f"]["completions"][0] == 1
     assert trained["flagged"]["copy"]["completions"] == 25
-    section = (run / "rouge.md").read_text().split("\n## ")[2]  # after those of both splits
-    row = next(line for line in section.splitlines() if line.startswith("| F with the true ending"))
-    memorized = 1 - held_out["metrics"]["ending_f"]["completions"]["mean"]
-    assert float(row.split("|")[4].split()[0]) == pytest.approx(memorized, abs=1e-3)
-    assert (
-        "WARNING not sampled alike: cut, completions per prompt, prompts, checkpoint" in printed.out
-    )
+    warnings, tables = warnings_and_tables(run)
+    memorized = 1 - held_out["metrics"]["ending_f"]["completions"][0]
+    assert tables["memorization"][0]["difference"][0] == pytest.approx(memorized, abs=1e-3)
+    assert "not sampled alike: cut, prompts, completions per prompt, checkpoint" in warnings
 
 
 def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
@@ -349,16 +354,13 @@ def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
     write_rows(
         second / "samples.jsonl", [row | dict(reference=None) for row in rows]
     )  # as of --prompts
-    code, printed = rouge_py(
-        run, "out/second", "--data", data, "--k", 4, "--counting", "clipped", "--tokens"
-    )
+    flags_of_run = ("--data", data, "--k", 4, "--counting", "clipped", "--tokens")
+    code, printed = rouge_py(run, "out/second", *flags_of_run)
     assert code == 0 and (tmp_path / "out" / "rouge.svg").exists()
-    assert (tmp_path / "out" / "rouge.md").read_text().startswith(f"## {run} and out/second")
-    assert (
-        "Differences from the baselines" in printed.out
-        and "completions per prompt, prompts" in printed.out
-    )
-    facts = facts_of(second)
+    warnings, tables = warnings_and_tables(tmp_path / "out")
+    assert {row["run"] for row in tables["metrics"]} == {"tiny", "second"}
+    assert "not sampled alike: prompts, completions per prompt" in warnings
+    facts = facts_of(second, data, k=4, counting="clipped", tokens=True)
     assert "ending_f" not in facts["metrics"] and facts["flagged"]["template"]["completions"] == 0
     tokenizer = open_corpus(data, by_tokens=True).tokenizer
     ids = [tokenizer.encode(story) for story in training]
@@ -382,10 +384,28 @@ def test_one_completion_alone(corpus, rouge_py, tmp_path):
         and "F with the nearest training story" in printed.out
         and "nan" not in printed.out
     )
-    text = (tmp_path / "out" / "one" / "rouge.json").read_text()
-    assert (
-        "NaN" not in text and json.loads(text)["metrics"]["training_f"]["difference"]["low"] is None
-    )
+    metrics = warnings_and_tables(tmp_path / "out" / "one")[1]["metrics"]
+    row = next(row for row in metrics if row["metric"] == rouge.TITLES["training_f"])
+    assert row["difference"][1] is None
+
+
+def test_a_comparison_never_replaces_the_results_of_a_run(run, corpus, rouge_py, tmp_path):
+    """Of a run and its samples at another temperature; the same directory twice is one."""
+    data, _, validation = corpus
+    for name in ("temperature-0.3", "temperature-0.6"):
+        rows = rows_of(endings(validation[20:45]), validation, 1)
+        write_rows(run / name / "samples.jsonl", rows)
+    assert rouge_py(run, "--data", data)[0] == 0
+    before = (run / "rouge.json").read_bytes()
+    places = [run / "temperature-0.3", run / "temperature-0.6"]
+    assert rouge_py(*places, "--data", data)[0] == 0
+    assert (run / "rouge.json").read_bytes() == before
+    rows = load(run / "rouge-comparison.json").tables[0].rows
+    assert {row["run"] for row in rows} == {"temperature-0.3", "temperature-0.6"}
+    (run / "rouge-comparison.json").unlink()
+    assert rouge_py(places[0], places[0], "--data", data)[0] == 0
+    tables = warnings_and_tables(places[0])[1]
+    assert "memorization" not in tables and not (run / "rouge-comparison.json").exists()
 
 
 NO_WORD = '{"prompt_index": 0, "sample_index": 0, "completion": "…"}\n'
