@@ -56,10 +56,10 @@ class Table:
 @dataclass
 class Result:
     command: str
-    arguments: list[str]  # as the command was called
     tables: list[Table]
     warnings: list[str]
     sources: dict[str, str]  # {path from the result's directory: SHA-256}
+    arguments: list[str] = field(default_factory=list)  # as the command was called
 
 
 # ---- Files ----
@@ -75,9 +75,10 @@ def save(
     checksums = {}
     for source in sources:
         checksums[os.path.relpath(source, path.parent)] = sha256_of(source)
-    result = Result(command, sys.argv[1:], list(tables), list(warnings), checksums)
+    found = Result(command, list(tables), list(warnings), checksums, sys.argv[1:])
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"format": FORMAT} | without_nan(asdict(result)))
+    write_json(path, {"format": FORMAT} | without_nan(asdict(found)))
+    result = load(path)  # plain types, as everybody else will read it
     if figure:
         from nanostories.figures import save_figure  # here, as matplotlib is slow to import
 

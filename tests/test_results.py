@@ -13,7 +13,7 @@ from nanostories.results import Table, load, outdated, save, to_html, to_text
 def table(**others):
     rows = [
         {"run": "a<b>", "grammar": [7.125, 6.5, 7.75], "n": 20},
-        {"run": "plain", "grammar": [np.float32(5), float("nan"), None], "n": None},
+        {"run": "plain", "grammar": [np.float32(5), float("nan"), None], "n": np.float32(2)},
         {"run": "late", "grammar": None, "age": "7"},
     ]
     return Table("Scores", rows, {"grammar": ".1f"}, **others)
@@ -46,7 +46,7 @@ def test_cells_notes_and_warnings_are_shown(tmp_path):
     assert rows[0] == ["run", "grammar ¹", "n ²", "age"]
     assert rows[2:] == [
         ["a<b>", "7.1 [6.5, 7.8]", "20", "–"],
-        ["plain", "5.0", "–", "–"],
+        ["plain", "5.0", "2", "–"],
         ["late ¹", "–", "–", "7"],
     ]
     assert "¹ blind" in text and "² few" in text and "WARNING careful" in text

@@ -191,7 +191,7 @@ function cellOf(head, name) {
   }
   if (name === "loss_increase") {
     const [value, low, high] = ["", "_low", "_high"].map((end) => head[name + end].toFixed(4));
-    return element("td", {}, `${value} [${low}, ${high}]`);
+    return element("td", { class: "number" }, `${value} [${low}, ${high}]`);
   }
   return bar(head[name], head[name].toFixed(2), head[`${name}_uniform`]);
 }

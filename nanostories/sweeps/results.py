@@ -79,7 +79,8 @@ def show(
         figure = draw(rows, list(measured), experiment.axes, curves)
     else:  # a measure has drawn it
         copy_picture(experiment.picture, directory)
-    sources = [subject.model.directory / "ckpt.pt" for subject in subjects if subject.run]
+    checkpoints = [subject.model.directory / "ckpt.pt" for subject in subjects if subject.run]
+    sources = [path for path in checkpoints if path.exists()]  # `memory` trains nothing
     save(directory / "experiment.json", "experiments.py", tables, (), sources, figure)
 
 

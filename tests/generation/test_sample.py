@@ -126,10 +126,8 @@ def test_a_model_trained_without_headers_is_given_none(run, corpus, instruct_dat
 
 
 def test_features_are_those_of_the_training_stories(run, instruct_data_dir, sample_py, monkeypatch):
-    corpus, name = (
-        instruct_data_dir / "builtin-instruct",
-        "nanostories.checkpoints.checkpoint.find_training_corpus",
-    )
+    corpus = instruct_data_dir / "builtin-instruct"
+    name = "nanostories.checkpoints.models.find_training_corpus"
     monkeypatch.setattr(name, lambda checkpoint: corpus)
     assert sample_py("--features", "BadEnding", "--n", "1", "--max_new_tokens", "1")[0] == 0
     assert "no such feature: Dialog;" in sample_py("--features", "BadEnding, Dialog")[0]
@@ -271,8 +269,8 @@ def test_one_temperature_lies_in_one_place(run, sample_py, asked):
         assert (
             sample_py(*ARGS, "2", "--temperature", temperature)[0] == 0 and rows_of(path) == written
         )
-    assert sample_py(*ARGS, "2", "--beams", "5", "--out", "beams")[0] == 0
-    beams = rows_of(run.parent.parent / "beams" / "samples.jsonl")
+    assert sample_py(*ARGS, "2", "--beams", "5")[0] == 0
+    beams = rows_of(run / "beams-5" / "samples.jsonl")
     assert [(row["temperature"], row["beams"]) for row in beams] == [(0, 5)] * 3
 
 
