@@ -33,19 +33,14 @@ def read_json(path: Path) -> dict:
 
 
 @contextlib.contextmanager
-def write_atomically(path: Path, previous: Path | None = None):
+def write_atomically(path: Path):
     """Yields a temporary path to write to. It is renamed to `path` once on disk, or removed if
-    anything fails.
-
-    previous: the name under which to keep the file that was there before.
-    """
+    anything fails."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        if previous and path.exists():
-            path.replace(previous)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
