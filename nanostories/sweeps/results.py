@@ -109,7 +109,8 @@ def facts_of(subject: Subject) -> dict[str, Cell]:
         settings = read_json(directory / "config.json")
     row |= {name: settings[name] for name in SETTINGS if name in settings}
     if run:  # which seed it continued is no setting of a variant
-        row["start_from"] = run.config.start_from.removesuffix(f"_{run.config.seed}")
+        start_from = Path(run.config.start_from).name
+        row["start_from"] = start_from.removesuffix(f"_{run.config.seed}")
     path = directory / "log.csv"
     if not path.exists():
         return row
