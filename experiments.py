@@ -153,8 +153,7 @@ def run_experiment(args: argparse.Namespace) -> None:
     )
     if subjects:
         for command in commands(experiment.measures, subjects, settings):
-            is_done = command.result and runner.is_current(*reversed(command))
-            if not is_done:
+            if not runner.is_current(command):
                 runner.call(command.arguments)
         results.show(args.experiment, experiment, subjects, settings)
         wrote = f"wrote {directory}/experiment.json, .csv and .png"
@@ -210,9 +209,11 @@ def find_corpus(
         path = args.data_dir / path
     if not given and not (path / "meta.json").exists():
         if args.dry_run:
-            vocab_size, tokens = 10_000, 470_000_000
+            vocab_size = 10_000
+            tokens = 470_000_000
             if path.name in BUILTIN:
-                vocab_size, tokens = 4096, 4_400_000
+                vocab_size = 4096
+                tokens = 4_400_000
             return path, {"vocab_size": vocab_size, "splits": {"train": {"tokens": tokens}}}
         if path.name in BUILTIN:
             call(["prepare.py", path.name, "--data_dir", str(path.parent)])

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from nanostories.checkpoints.checkpoint import load_checkpoint
 from nanostories.cli import UserError
 from nanostories.results import load, outdated
+from nanostories.sweeps.measures import Command
 from nanostories.sweeps.plan import ROOT, Run
 from nanostories.training.config import SHAPE
 from nanostories.training.run_directory import read_log
@@ -94,15 +95,16 @@ def log_of(run: Run) -> list[dict]:
 
 
 # ---- Measuring ----
-def is_current(result: Path, command: Sequence[str], models: Sequence[str]) -> bool:
-    """Whether the result is there, by this command, of files that have not changed since and of
+def is_current(command: Command) -> bool:
+    """Whether its result is there, by this command, of files that have not changed since and of
     models that were not trained since."""
-    if not result.exists():
+    result = command.result
+    if result is None or not result.exists():
         return False
     found = load(result)
-    if found.arguments != list(command[1:]) or outdated(found, result.parent):
+    if found.arguments != command.arguments[1:] or outdated(found, result.parent):
         return False
-    trained = [Path(model, "ckpt.pt") for model in models]
+    trained = [Path(model, "ckpt.pt") for model in command.models]
     newest = max((path.stat().st_mtime for path in trained if path.exists()), default=0)
     return result.stat().st_mtime > newest
 

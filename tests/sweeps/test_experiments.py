@@ -16,6 +16,7 @@ import experiments
 from nanostories.cli import UserError
 from nanostories.results import Table, load, save, to_text
 from nanostories.sweeps import lists, runner
+from nanostories.sweeps.measures import Command
 
 STEPS = 60
 # In place of train.py, whose own stops have their tests: it waits to be stopped, and ends when it
@@ -92,7 +93,7 @@ def test_a_measure_is_current_if_its_command_and_sources_are(tmp_path, monkeypat
     models = [str(tmp_path / "run"), "hf:gpt2"]
 
     def is_current(*flags) -> bool:
-        return runner.is_current(result, [*command, *flags], models)
+        return runner.is_current(Command([*command, *flags], models, result))
 
     def measure():
         source.write_text("{}")
