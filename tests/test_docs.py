@@ -17,12 +17,9 @@ import pytest
 from nanostories.training.config import parse_command_line
 
 ROOT = Path(__file__).parent.parent
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "LOG.md",
-    *sorted(ROOT.glob("docs/*.md")),
-]
+OF_THEIR_TIME = [ROOT / "LOG.md", *sorted(ROOT.glob("docs/results/*.md"))]
+TODAYS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = TODAYS + OF_THEIR_TIME
 SCRIPTS = sorted(
     [
         *ROOT.glob("*.py"),
@@ -53,13 +50,21 @@ def test_links_and_images_lead_to_something(page):
 
 
 def test_files_that_are_named_are_there():
-    for page in PAGES:
-        text = (
-            FENCE.sub("", page.read_text()) if page.name != "LOG.md" else ""
-        )  # which names files of its time
+    for page in TODAYS:
+        text = FENCE.sub("", page.read_text())
         named = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|cpp|h|js|jsonl|txt|md))`", text)
         ours = [name for name in named if not name.startswith(("data/", "out/"))]
         assert [name for name in ours if not (ROOT / name).exists()] == [], page
+
+
+def test_results_say_where_they_come_from():
+    origin = re.compile(
+        r"# .+\n\n- Date: \d{4}-\d\d-\d\d, commit [0-9a-f]{7}\n- Command: .+\n- Seed: \d.*\n"
+        r"- Hardware: .+\n\n"
+    )
+    pages = list(ROOT.glob("docs/results/*.md"))
+    assert len(pages) > 10
+    assert [page.name for page in pages if not origin.match(page.read_text())] == []
 
 
 # ---- Commands ----
@@ -103,12 +108,7 @@ def commands(path: Path) -> Iterator[tuple[str, ...]]:
                 yield tuple(command[scripts[0] :])
 
 
-COMMANDS = {  # LOG.md has those of its time
-    command: path.name
-    for path in [*PAGES, *SCRIPTS]
-    if path.name != "LOG.md"
-    for command in commands(path)
-}
+COMMANDS = {command: path.name for path in [*TODAYS, *SCRIPTS] for command in commands(path)}
 
 
 class Parsed(BaseException):
