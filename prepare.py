@@ -13,6 +13,7 @@ Two passes over the stories, which stream through: 2 GB of them take well under 
 """
 
 import argparse
+import array
 import filecmp
 import hashlib
 import itertools
@@ -32,7 +33,7 @@ from tqdm import tqdm
 from nanostories.cli import (
     Parser,
     UserError,
-    existing_file,
+    existing_path,
     number,
     one_line_errors,
     pattern,
@@ -49,6 +50,7 @@ from nanostories.corpus.sources import (
     HEADERS,
     OOD,
     download,
+    files_in,
     read_files,
 )
 from nanostories.corpus.spool import Spool, encode
@@ -65,20 +67,28 @@ from nanostories.corpus.word_forms import language_warning
 from nanostories.files import set_aside, sha256_of
 
 SAMPLE_BYTES = 100_000_000  # training text from which the vocabulary is learned
+LONG_STORY = 20  # times as long as the median: probably several stories in one
+VAL_STORIES = 250  # to hold out, if there are enough
 
 
 def parse_args() -> argparse.Namespace:
     parser = Parser(__doc__)
     # extend: the flag may be repeated
-    files = dict(nargs="+", action="extend", type=existing_file, default=[], metavar="FILE")
+    files = dict(nargs="+", action="extend", type=existing_path, default=[], metavar="FILE")
     corpus = parser.add_mutually_exclusive_group(required=True)
     corpus.add_argument("corpus", nargs="?", choices=CORPORA, help="or give --input and --name")
-    corpus.add_argument("--input", **files, help="your stories: .txt, .jsonl, .gz, .parquet")
+    corpus.add_argument(
+        "--input", **files, help="your stories: .txt, .jsonl, .csv, .gz, .parquet, or folders"
+    )
     held_out = parser.add_mutually_exclusive_group()
     held_out.add_argument(
         "--val", **files, help="validation stories (default: a share of the input)"
     )
-    held_out.add_argument("--val_share", type=share, help="share to hold out (default: 0.01)")
+    held_out.add_argument(
+        "--val_share",
+        type=share,
+        help="share to hold out (default: 0.01, or more of few stories)",
+    )
     split_help = "what stands between stories in a .txt, beside <|endoftext|>: "
     split_help += r"'\n\s*\n' is a blank line"
     parser.add_argument("--split_on", type=pattern, metavar="PATTERN", help=split_help)
@@ -115,7 +125,7 @@ def mistakes(args: argparse.Namespace) -> dict[str, bool]:
     return {
         "--val, --headers and --split_on are for --input": args.corpus and flags_of_input,
         "--split_on is for .txt files": (
-            args.split_on and not any(".txt" in path.suffixes for path in files)
+            args.split_on and not any(path.is_dir() or ".txt" in path.suffixes for path in files)
         ),
         "--vocabulary_of brings a whole vocabulary: leave out --vocabulary and --vocab_size": (
             args.vocabulary_of and flags_of_learning
@@ -139,9 +149,25 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
     if args.corpus in DOWNLOADS:
         return download(args.corpus)
     sources = [str(path) for path in args.input + args.val]
-    train = read_files(args.input, split_on=args.split_on, headers=args.headers)
-    val = read_files(args.val, split_on=args.split_on, headers=args.headers)
+    train = read_input(args.input, args)
+    val = read_input(args.val, args)
     return sources, train, val if args.val else None
+
+
+def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
+    """The stories of all files; after each file, prints how many it has, and how long they are."""
+    for path in paths:
+        lengths = array.array("Q")
+        for story in read_files([path], split_on=args.split_on, headers=args.headers):
+            lengths.append(len(story))
+            yield story
+        if not lengths:
+            continue
+        median = int(np.median(lengths))
+        sizes = f"{len(lengths):,} stories, median {median:,} characters, longest {max(lengths):,}"
+        tqdm.write(f"{path}: {sizes}")
+        if max(lengths) > LONG_STORY * median:
+            tqdm.write(f"WARNING {path}: is the longest one story? See --split_on")
 
 
 def builtin_texts(corpus: str, n: int, seed: int) -> Iterator[str]:
@@ -152,6 +178,18 @@ def builtin_texts(corpus: str, n: int, seed: int) -> Iterator[str]:
             yield instruct_headers.add_header_of_row(story.text, vars(story), always)
         else:
             yield story.text
+
+
+def default_val_share(args: argparse.Namespace) -> float:
+    """0.01; of a smaller corpus about 250 stories, at most a fifth, but at least 20."""
+    n = args.stories
+    if args.input:
+        stories = read_files(args.input, split_on=args.split_on)
+        n = sum(1 for _ in itertools.islice(stories, 100 * VAL_STORIES))
+    if not n:
+        return 0.01
+    held_out = max(20, min(VAL_STORIES, n // 5))
+    return min(0.5, max(0.01, held_out / n))
 
 
 # ---- Clean, drop duplicates, split ----
@@ -388,16 +426,13 @@ def main() -> None:
     args = parse_args()
     directory = args.data_dir / args.name
     vocab_size = 10_000
-    val_share = 0.01
     if args.corpus in BUILTIN:
         args.stories = args.stories or 20_000
         vocab_size = 4096
-        # If they are few, a larger share is held out: about 250 stories.
-        val_share = max(val_share, min(250 / args.stories, 0.5))
     options = Options(
         vocabulary=args.vocabulary or "cut",
         vocab_size=args.vocab_size or vocab_size,
-        val_share=args.val_share or val_share,
+        val_share=args.val_share or 0.01,
         seed=args.seed,
         headers=ANY if args.headers else HEADERS.get(args.corpus),
         add_headers=args.headers,
@@ -414,6 +449,10 @@ def main() -> None:
                     f"{args.vocabulary_of}: more than {2**16:,} ids do not fit in uint16"
                 )
             options.vocabulary = tokenizer
+        args.input = files_in(args.input)
+        args.val = files_in(args.val)
+        if not args.val_share and not args.val:
+            options.val_share = default_val_share(args)
         prepare(directory, *read(args), options)
         print_summary(directory)
         if args.split_on and not args.val:

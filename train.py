@@ -4,7 +4,7 @@ Train a storyteller.
 $ python train.py                                     # the demo, on built-in stories; tells one
 $ python train.py configs/ts_8m.py                    # a published size, on a corpus of prepare.py
 $ python train.py configs/ts_8m.py configs/fast.py    # settings that reach the same loss sooner
-$ python train.py configs/ts_8m.py --resume           # continue a run that was stopped
+$ python train.py --resume out/ts_8m                  # continue a run that was stopped
 $ python train.py configs/ts_8m.py --keep_checkpoints=10   # also keeps out/ts_8m/step-1000, …
 $ python train.py configs/ts_33m.py --start_from=hf:roneneldan/TinyStories-33M --epochs=1
 $ torchrun --standalone --nproc_per_node=8 train.py configs/ts_8m.py    # the same on eight GPUs
@@ -52,6 +52,7 @@ from nanostories.variants import MODELS
 from nanostories.variants.contrastive import Contrastive, sentence_ends
 
 EVAL_BATCH_SIZE = 32  # windows
+FEW_STEPS = 400  # after fewer, even a small model knows hardly more than frequent words
 RESUME_HINT = "--resume continues from the last checkpoint, if there is one"
 # (inputs, targets), (B, T) each -> mean loss in nats
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -296,6 +297,10 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     print()
     backend = load_backend(open_model(str(run)), config.device)
     stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
+    steps = int(run_directory.read_log(run / "log.csv")[-1]["step"])
+    if config.max_minutes and steps < FEW_STEPS:
+        print(f"\nWARNING: the clock ended this run after {steps} steps, too few to learn much: a")
+        print(f"longer --max_minutes (now {config.max_minutes:g}), or a machine that is less busy")
     print(f"\nEverything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 
@@ -330,7 +335,7 @@ def main():
         if ranks.rank == 0 and finished:
             tell_a_story(run, config)
         elif ranks.rank == 0:
-            print(f"Stopped and saved. The same command with --resume continues {run}")
+            print(f"Stopped and saved; `python train.py --resume {run}` continues")
         sys.exit(0 if finished else 1)
 
 

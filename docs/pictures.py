@@ -95,8 +95,7 @@ def instruct(directory: Path) -> None:
 def lists(directory: Path) -> None:
     for name in ("scaling", "baselines"):
         run(
-            f"experiments.py {name} --out_dir {directory / 'lists'}"
-            f" --data_dir {directory / 'data'}"
+            f"experiments.py {name} --out_dir {directory / 'lists'} --data_dir {directory / 'data'}"
         )
         copy(directory / "lists" / name / "experiment.png", f"{name}.png")
 
@@ -112,7 +111,11 @@ def memorization(directory: Path) -> None:
     places = []
     for name, data in (("honest", "builtin"), ("overfit", "few")):
         place = directory / "memorization" / name
-        run(f"train.py configs/demo.py {size} --name={name} --data={data}", where, f"--out_dir={place.parent}")
+        run(
+            f"train.py configs/demo.py {size} --name={name} --data={data}",
+            where,
+            f"--out_dir={place.parent}",
+        )
         for split in ("val", "train"):
             flags = f"--checkpoint last --cut 0.4 --split {split}"
             run(f"sample.py --model {place} --eval 20 --n 5 {flags}")

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from model import GPTNeoConfig
 from nanostories.cli import UserError
+from nanostories.files import read_json
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 # 20 epochs in its discussion 8, which is 9.4 billion tokens) and grad_clip are ours.
 @dataclass
 class TrainConfig:
-    name: str = "run"  # default: that of the config file
+    name: str = "run"  # default: the config's, with --data and the corpus's
     out_dir: str = "out"  # the run is written to out_dir/name
     seed: int = 0  # for the initial weights, the data order and dropout
     start_from: str = ""  # weights and shape of a run, a checkpoint, or hf:ID (GPT-Neo, GPT-2)
@@ -157,27 +158,44 @@ def read_config(path: Path) -> dict:
     return settings
 
 
+def read_run(run: Path) -> dict:
+    """The settings of a run."""
+    path = run / "config.json"
+    if not path.exists():
+        raise UserError(f"{run}: no run (it has no config.json)")
+    settings = read_json(path)
+    settings["name"] = run.name
+    settings["out_dir"] = str(run.parent)
+    return settings
+
+
 def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, bool]:
     """[CONFIG.py ...] [--name=value ...] [--resume] -> (config, resume). Later files win over
-    earlier ones, and the command line over all. --help prints `usage` and all settings."""
+    earlier ones, and the command line over all. With --resume, the directory of a run may stand in
+    place of the files. --help prints `usage` and all settings."""
     if "-h" in args or "--help" in args:
         print(f"{usage}\nSettings, for config files (a line each) and as --name=value:\n")
         print(inspect.getsource(TrainConfig).partition("    def __post_init__")[0])
         sys.exit()
+    resume = "--resume" in args
     paths = [Path(arg) for arg in args if not arg.startswith("-")]
     if not paths:
         paths = [ROOT / "configs" / "demo.py"]
-    settings = {"name": "-".join(path.stem for path in paths)}
+    settings = {}
     for path in paths:
-        settings |= read_config(path)
+        settings |= read_run(path) if resume and path.is_dir() else read_config(path)
     given = {}
     for arg in args:
         if arg.startswith("-") and arg != "--resume":
             name, _, text = arg.removeprefix("--").partition("=")
             given[name] = parse_setting(name, text, arg)
+    words = [path.stem for path in paths]
+    if given.get("data", settings.get("data")) != settings.get("data"):
+        words.append(Path(given["data"]).name)  # so that each corpus has a run of its own
+    settings.setdefault("name", "-".join(words))
     config = TrainConfig(**settings | given)
     for name, others in COMPUTED.items():
         for other in others:
             if getattr(config, name) and other in given:
                 raise UserError(f"{other}: {name} sets it; give one of them")
-    return config, "--resume" in args
+    return config, resume
