@@ -41,7 +41,7 @@ class TrainConfig:
     n_embd: int = 256
     window_size: int = 256  # reach of the local layers, in tokens; only gptneo has them
     dropout: float = 0.0
-    bigram_init: float = 0.0  # size of embeddings that start from counts of adjacent tokens
+    bigram_init: float = 0.0  # scale of bigram statistics in the first embeddings; 0: none
     copy_init: float = 0.0  # strength of heads that start as copiers: GPTNeo.init_copying
     # length: an optimizer step reads batch_size * grad_accum_steps windows of block_size tokens
     batch_size: int = 80  # windows in one forward pass; lower it if memory runs out
@@ -64,7 +64,7 @@ class TrainConfig:
     # log and checkpoints
     log_interval: int = 10  # steps
     eval_interval: int = 250  # steps; the checkpoint is saved then, too
-    keep_checkpoints: int = 0  # also keep the weights this many times on the way, evenly spread
+    keep_checkpoints: int = 0  # keep the weights this many times, evenly spread, the end included
     eval_tokens: int = 500_000  # from the start of the validation split: the same for every run
     # machine
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
@@ -76,9 +76,8 @@ class TrainConfig:
             check_value(field, getattr(self, field.name))
         if self.architecture == "gpt2":
             self.window_size = self.block_size
-        GPTNeoConfig(
-            **self.model_shape()
-        )  # an impossible shape is an error before data is prepared
+        # An impossible shape is an error before data is prepared.
+        GPTNeoConfig(**self.model_shape())
         if self.contrast != "none" and self.loss_on == "story":
             raise UserError(f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all")
         if self.attend_within_story and self.architecture == "compressor":
@@ -109,7 +108,7 @@ DEFAULTS = {field.name: field.default for field in dataclasses.fields(TrainConfi
 AT_MOST_1 = ("warmdown", "beta1", "beta2")
 # The settings that start_from brings
 SHAPE = ("architecture", "n_layer", "n_head", "n_embd", "window_size")
-# Settings that others compute
+# Settings that others compute; on the command line they would contradict each other
 COMPUTED = {"start_from": (*SHAPE, "copy_init", "bigram_init"), "epochs": ("max_steps",)}
 
 
@@ -164,6 +163,9 @@ def read_run(run: Path) -> dict:
     if not path.exists():
         raise UserError(f"{run}: no run (it has no config.json)")
     settings = read_json(path)
+    unknown = sorted(settings.keys() - DEFAULTS.keys())
+    if unknown:
+        raise UserError(f"{path}: of another version, with the settings {', '.join(unknown)}")
     settings["name"] = run.name
     settings["out_dir"] = str(run.parent)
     return settings
@@ -177,6 +179,9 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
         print(f"{usage}\nSettings, for config files (a line each) and as --name=value:\n")
         print(inspect.getsource(TrainConfig).partition("    def __post_init__")[0])
         sys.exit()
+    for arg in args:
+        if arg.removeprefix("--") in DEFAULTS:
+            raise UserError(f"{arg}: needs a value, as {arg}=VALUE")
     resume = "--resume" in args
     paths = [Path(arg) for arg in args if not arg.startswith("-")]
     if not paths:
@@ -190,7 +195,8 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
             name, _, text = arg.removeprefix("--").partition("=")
             given[name] = parse_setting(name, text, arg)
     words = [path.stem for path in paths]
-    if given.get("data", settings.get("data")) != settings.get("data"):
+    data = settings.get("data", DEFAULTS["data"])
+    if given.get("data", data) != data:
         words.append(Path(given["data"]).name)  # so that each corpus has a run of its own
     settings.setdefault("name", "-".join(words))
     config = TrainConfig(**settings | given)

@@ -121,7 +121,7 @@ def test_instruct_from_the_hub(hub, tmp_path):
     first = "Summary: 30, b, c\nRandom sentence: It is 30.\nStory:"
     assert stories_in(directory, "val")[0].startswith(first)
     counts = load_meta(directory)["cleaning"]
-    assert counts["empty dropped"] == 1
+    assert counts["without a header dropped"] == 1
     assert counts["validation stories dropped from train"] == 10
 
 

@@ -57,7 +57,7 @@ def test_every_config_that_comes_with_us_is_good_and_as_fast_where_it_says_so():
         (["--learning_rate=nan"], "learning_rate must be between 0"),
         (["--optimizer=sgd"], "optimizer must be one of adamw, muon"),
         (["--seed=99999999999999999999"], "seed must be between"),
-        (["--n_layer", "3"], "3: no such config file"),
+        (["--n_layer", "3"], "--n_layer: needs a value, as --n_layer=VALUE"),
         (["--n_head=3"], "must be a multiple of n_head (3)"),
         (["--loss_on=story", "--contrast=published"], "needs loss_on=all"),
         (["--architecture=compressor", "--attend_within_story=True"], "attend_within_story"),

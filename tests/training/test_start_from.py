@@ -16,9 +16,9 @@ from nanostories.checkpoints.huggingface import save_hf, save_hf_tokenizer
 from nanostories.cli import UserError
 from nanostories.corpus.token_files import load_meta_and_tokens
 from nanostories.corpus.tokenizer import Tokenizer
+from nanostories.training.bigram_init import bigram_embeddings
 from nanostories.training.config import TrainConfig
 from nanostories.training.data_order import Windows, load_corpus
-from nanostories.training.start_from import bigram_embeddings
 from train import train
 
 transformers = pytest.importorskip("transformers")
