@@ -165,8 +165,7 @@ def run_experiment(args: argparse.Namespace) -> None:
     if failed:
         raise UserError(
             f"{len(failed)} of {len(planned)} runs failed ({', '.join(failed)}), see"
-            f" {directory / 'experiment.log'}; the same command retries them; for other settings"
-            " take another --out_dir"
+            f" {directory / 'experiment.log'}; the same command retries them"
         )
 
 
