@@ -153,6 +153,8 @@ def check_arguments(args: argparse.Namespace) -> None:
         " and --eval": header_fields(args) and (args.prompt or args.prompts or args.eval),
         "--split, --ask and --unseen_words go with --eval": not args.eval
         and (args.split != "val" or args.ask),
+        "--max_cost needs --max_new_tokens, which limits the cost of a story": args.max_cost
+        and not args.max_new_tokens,
         "--beams takes no --temperature and no --top_k": args.beams > 1
         and (args.temperature or args.top_k),
         "an api: model takes no --top_k, --beams or --stream": is_api

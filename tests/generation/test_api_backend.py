@@ -40,10 +40,21 @@ def test_an_api_model_continues_stories(endpoint, sample_py, run):
     assert len({request["seed"] for request in endpoint.requests}) == 4
 
 
-def test_no_space_in_scripts_without_spaces(endpoint, sample_py):
-    endpoint.fault = lambda number, request: ("say", "有一只小狗。")
-    printed = sample_py(*API[:2], "--n", "1", "--prompt", "从前")[1].out
-    assert "从前有一只小狗。" in printed
+@pytest.mark.parametrize(
+    "prompt, reply, story",
+    [
+        ("Once,", "a dog", "Once, a dog"),
+        ("从前", "有一只小狗。", "从前有一只小狗。"),
+        ("从前有", "3只小狗。", "从前有3只小狗。"),
+        ("从前，", "Tom 来了。", "从前，Tom 来了。"),
+        ("กาลครั้ง", "หนึ่ง", "กาลครั้งหนึ่ง"),
+        ("He said “", "Yes.”", "He said “Yes.”"),
+        ("Once", ", a dog", "Once, a dog"),
+    ],
+)
+def test_a_space_where_the_script_has_one(endpoint, sample_py, prompt, reply, story):
+    endpoint.fault = lambda number, request: ("say", reply)
+    assert story in sample_py(*API[:2], "--n", "1", "--prompt", prompt)[1].out
 
 
 def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_py, run):
