@@ -33,7 +33,7 @@ from nanostories.cli import (
     share,
 )
 from nanostories.corpus import instruct_headers
-from nanostories.corpus.token_files import load_meta, load_stories
+from nanostories.corpus.token_files import load_meta
 from nanostories.files import lock
 from nanostories.generation.prompts import (
     Prompt,
@@ -134,44 +134,39 @@ def parse_arguments() -> argparse.Namespace:
     return args
 
 
-def header_fields(args: argparse.Namespace) -> dict[str, str]:
-    """Those of --words, --features, --summary and --sentence that are given."""
-    fields = {name: getattr(args, name) for name in instruct_headers.FIELDS}
-    return {name: text for name, text in fields.items() if text}
-
-
-def writes_file(args: argparse.Namespace) -> bool:
-    return bool(args.prompts or args.eval or args.out)
-
-
 def check_arguments(args: argparse.Namespace) -> None:
     """UserError if flags contradict each other."""
     is_api = str(args.model).startswith("api:")
-    several = writes_file(args) or args.n not in (None, 1)
-    contradictions = {
-        "--words, --features, --summary and --sentence make a prompt: leave out --prompt, --prompts"
-        " and --eval": header_fields(args) and (args.prompt or args.prompts or args.eval),
-        "--split, --ask and --unseen_words go with --eval": not args.eval
-        and (args.split != "val" or args.ask),
-        "--max_cost needs --max_new_tokens, which limits the cost of a story": args.max_cost
-        and not args.max_new_tokens,
-        "--beams takes no --temperature and no --top_k": args.beams > 1
-        and (args.temperature or args.top_k),
-        "an api: model takes no --top_k, --beams or --stream": is_api
-        and (args.top_k or args.beams > 1 or args.stream),
-        "--dry_run shows requests to an api: model; other models cost nothing": args.dry_run
-        and not is_api,
-        "--stream prints one sampled story: leave out --prompts, --eval, --n, --out and --beams": (
-            args.stream and (several or args.beams > 1)
+    has_prompt = args.prompt or args.prompts or args.eval
+    has_header = args.words or args.features or args.summary or args.sentence
+    of_eval = args.ask or args.split != "val"
+    several = args.prompts or args.eval or args.n or args.out
+    contradictions = [
+        (has_header and has_prompt, "--words … make a prompt: no --prompt, --prompts or --eval"),
+        (of_eval and not args.eval, "--split, --ask and --unseen_words go with --eval"),
+        (
+            args.max_cost and not args.max_new_tokens,
+            "--max_cost needs --max_new_tokens, which limits the cost of a story",
         ),
-    }
-    for message, is_wrong in contradictions.items():
+        (
+            args.beams > 1 and (args.temperature or args.top_k or args.stream),
+            "--beams takes no --temperature, --top_k or --stream",
+        ),
+        (
+            is_api and (args.top_k or args.beams > 1 or args.stream),
+            "an api: model takes no --top_k, --beams or --stream",
+        ),
+        (args.dry_run and not is_api, "--dry_run shows requests to an api: model"),
+        (args.stream and several, "--stream prints one story: no --prompts, --eval, --n or --out"),
+    ]
+    for is_wrong, message in contradictions:
         if is_wrong:
             raise UserError(message)
 
 
 def prompts_for(model: Model, args: argparse.Namespace) -> list[Prompt]:
-    fields = header_fields(args)
+    flags = vars(args)
+    header = {name: flags[name] for name in instruct_headers.FIELDS if flags[name]}
     if args.eval:
         data = args.data or model.evaluation_corpus()
     if args.split == "unseen":
@@ -181,49 +176,27 @@ def prompts_for(model: Model, args: argparse.Namespace) -> list[Prompt]:
         prompts = evaluation_prompts(data, args.eval, args.cut, args.ask, args.split, seed)
     elif args.prompts:
         prompts = read_prompts(args.prompts)
-    elif fields:
-        prompts = [Prompt(instruct_headers.format_header(fields))]
+    elif header:
+        prompts = [Prompt(instruct_headers.format_header(header))]
     else:
         prompts = [Prompt(args.prompt.rstrip())]
-    if model.corpus and any(instruct_headers.read(prompt.text) for prompt in prompts):
-        require_headers(model, args.features)
-    return prompts
-
-
-def require_headers(model: Model, features: str | None) -> None:
-    """UserError if the model cannot follow a header with these features."""
-    if "headers" not in load_meta(model.corpus):
+    has_headers = any(instruct_headers.read(prompt.text) for prompt in prompts)
+    if model.corpus and has_headers and "headers" not in load_meta(model.corpus):
         raise UserError(
             f"{model.name} was trained on {model.corpus}, without headers: it cannot follow these"
             " prompts"
         )
-    if not features:
-        return
-    known = set()
-    for story in load_stories(model.corpus, "val")[1]:
-        headed = instruct_headers.read(story)
-        if headed:
-            known |= set(headed.instruction.get("features", ()))
-    unknown = sorted({*instruct_headers.split_list(features)} - known)
-    if unknown:
-        raise UserError(
-            f"no such feature: {', '.join(unknown)}; {model.corpus} has"
-            f" {', '.join(sorted(known)) or 'none'}"
-        )
+    return prompts
 
 
 def prompts_that_fit(backend, prompts: list[Prompt]) -> dict[int, Prompt]:
     """By their numbers. Those that fill the model's context are left out."""
     fitting = {i: prompt for i, prompt in enumerate(prompts) if backend.fits(prompt.text)}
-    n_left_out = len(prompts) - len(fitting)
-    if n_left_out:
-        message = (
-            f"{n_left_out} of {len(prompts)} prompts do not fit in the model's context, and are"
-            " left out (with --eval, a smaller --cut shortens them)"
-        )
-        if not fitting:
-            raise UserError(message)
-        print(message)
+    left_out = f"{len(prompts) - len(fitting)} of {len(prompts)} prompts do not fit in the context"
+    if not fitting:
+        raise UserError(f"{left_out}: shorten them (with --eval: a smaller --cut)")
+    if len(fitting) < len(prompts):
+        print(f"{left_out}, and are left out")
     return fitting
 
 
@@ -234,20 +207,21 @@ def sample(model: Model, args: argparse.Namespace) -> None:
 
     backend = load_backend(model, args.device, args.batch_size, **args.api)
     prompts = prompts_that_fit(backend, prompts)
+    several = args.prompts or args.eval
     max_new_tokens = args.max_new_tokens
     if model.kind == "hf" and max_new_tokens is None:
         max_new_tokens = HF_MAX_NEW_TOKENS
     default_temperature = 0.0 if args.beams > 1 else 1.0
     for temperature in args.temperature or [default_temperature]:
         sampling = Sampling(temperature, args.top_k, args.beams, max_new_tokens, args.seed)
-        n = args.n or (10 if args.prompts or args.eval else 3)
+        n = args.n or (10 if several else 3)
         if temperature == 0:
             n = 1  # greedy text is the same every time
         if args.dry_run:
             print(backend.preview(numbered(prompts, n), sampling))
         elif args.stream:
             stream_story(backend, prompts[0].text, sampling)
-        elif writes_file(args):
+        elif several or args.out:
             write_stories(model, backend, prompts, n, sampling, args)
         else:
             print_stories(model, backend, numbered(prompts, n), sampling)

@@ -213,11 +213,11 @@ class DataSet:
             self.written.add(row["index"])
 
     def describe_rejections(self) -> str:
-        reasons = Counter(row["rejected"] for row in self.rejected).most_common()
-        listed = ", ".join(f"{n:,} {reason}" for reason, n in reasons) or "none"
+        reasons = Counter(row["rejected"] for row in self.rejected)
+        listed = "".join(f"{n:,} {reason}, " for reason, n in reasons.most_common())
         n_given_up = list(self.rejections.values()).count(ATTEMPTS)
         remedy = "delete rejected.jsonl to request them again"
-        return f"rejected: {listed}; {n_given_up:,} stories given up ({remedy})"
+        return f"rejected: {listed}{n_given_up:,} stories given up ({remedy})"
 
 
 # ---- Asking ----
@@ -257,12 +257,12 @@ def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) ->
 
     failures = []
     n_done = len(requests) - len(missing)
-    with tqdm(initial=n_done, total=len(requests), unit="story", disable=None) as bar:
-        for _, failure in client.map(write, missing):
-            if failure:
-                failures.append(failure)
-            bar.set_postfix_str(f"{len(data.rejected)} rejected, ${client.ledger.spent:.4f}")
-            bar.update()
+    results = client.map(write, missing)
+    bar = tqdm(results, initial=n_done, total=len(requests), unit="story", disable=None)
+    for _, failure in bar:
+        if failure:
+            failures.append(failure)
+        bar.set_postfix_str(f"{len(data.rejected)} rejected, ${client.ledger.spent:.4f}")
     if failures:
         n = f"{len(failures):,} of {len(requests):,} requests failed"
         raise UserError(f"{n}; run it again to retry them: {failures[0]}")
@@ -273,17 +273,15 @@ def show(args: argparse.Namespace) -> None:
     """Prints the table; writes diversity.json, .png and .svg next to the stories."""
     from nanostories.novelty.diversity import describe, draw
 
-    sets = {name: DataSet(args.data_dir / name) for name in (args.name, *args.compare)}
-    for data in sets.values():
+    stories = {}
+    for name in (args.name, *args.compare):
+        data = DataSet(args.data_dir / name)
+        print(f"{data.directory}: {data.describe_rejections()}")
         if not data.stories:
-            rejections = data.describe_rejections()
-            raise UserError(
-                f"{data.directory}: no stories in it; write some with --model; {rejections}"
-            )
-    stories = {name: data.stories for name, data in sets.items()}
+            raise UserError(f"{data.directory}: no stories in it; write some with --model")
+        stories[name] = data.stories
     path = args.data_dir / args.name / "diversity.json"
     save(path, "synthesize.py", [describe(stories)], figure=draw(stories))
-    print(sets[args.name].describe_rejections())
 
 
 def write_stories(directory: Path, args: argparse.Namespace) -> None:

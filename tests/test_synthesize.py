@@ -56,20 +56,30 @@ def test_each_story_has_its_own_words_and_is_asked_for_once(write):
         before = write.stories()
         assert list(sorted(before)) == list(range(8)) and len(server.requests) == 8
         write(server, "--stories", "10")
-    after = write.stories()
-    assert len(server.requests) == 10 and all(after[index] == before[index] for index in before)
-    assert len({tuple(row["words"]) for row in after.values()}) == 10
+        after = write.stories()
+        assert len(server.requests) == 10 and before.items() <= after.items()
+        assert len({tuple(row["words"]) for row in after.values()}) == 10
+        for flags in (("--seed", "1"), ("--plain",), ("--language", "French")):
+            assert "choose another --name" in write(server, *flags)
+        assert len(server.requests) == 10
 
 
-REFUSAL = "I'm sorry, but I cannot write stories about this. " + FILLER
+NO_STORIES = [
+    "I can write no such thing.",
+    "对不起，我不能写这个故事。",
+    "— … " * 50,
+    "กี่ปุ้ง " * 9,  # 36 characters with their marks
+    "I'm sorry, but I cannot write stories about this. " + FILLER,
+    "I’m really sorry, but this is not something that I can help with. " + FILLER,
+    "Thank you for asking! As a language model, I am unable to do this. " + FILLER,
+    "I must decline to write this. " + FILLER,
+]
 
 
 @pytest.mark.parametrize(
     "said, flags, reason",
     [
-        (("I can write no such thing.",), (), "refused or too short"),
-        ((REFUSAL,), ("--plain",), "refused or too short"),
-        (("对不起，我不能写这个故事。",), ("--plain",), "refused or too short"),
+        *[((text,), ("--plain",), "refused or too short") for text in NO_STORIES],
         (("A story without any of it. " + FILLER,), (), "without all of its words"),
         (("A story. " + FILLER,), ("--summaries", "--plain"), "without a summary"),
         (("A story. " + FILLER, "length"), ("--plain",), "cut off at the limit of tokens"),
@@ -79,8 +89,8 @@ REFUSAL = "I'm sorry, but I cannot write stories about this. " + FILLER
 def test_what_is_no_story_is_kept_aside_and_asked_for_twice_again(write, said, flags, reason):
     with serve(lambda number, request: ("say", *said)) as server:
         for _ in range(2):
-            assert "no stories" in write(server, "--stories", "3", *flags)
-        assert len(server.requests) == 9 == len({request["seed"] for request in server.requests})
+            assert "no stories" in write(server, "--stories", "2", *flags)
+        assert len(server.requests) == 6 == len({request["seed"] for request in server.requests})
     assert {row["rejected"] for row in write.rejected()} == {reason} and not write.stories()
 
 
@@ -93,12 +103,18 @@ def test_a_story_that_was_refused_once(write):
     assert len(write.stories()) == 8 == len(write.rejected())
 
 
-@pytest.mark.parametrize(
-    "text", ["从前有一只小狗。" * 6, "กาลครั้งหนึ่งนานมาแล้วมีสุนัขตัวเล็กตัวหนึ่ง" * 2, "एक बिल्ली थी। " * 20]
-)
+STORIES = [
+    "从前有一只小狗。" * 6,
+    "กาลครั้งหนึ่งนานมาแล้วมีสุนัขตัวเล็กตัวหนึ่ง" * 2,
+    "एक बिल्ली थी। " * 20,
+    '"I cannot sleep," said Tim. ' + FILLER,
+]
+
+
+@pytest.mark.parametrize("text", STORIES)
 def test_forty_words_in_any_script(write, text):
     with serve(lambda number, request: ("say", f"<think>?</think>{text}")) as server:
-        write(server, "--plain", "--language", "its own")
+        write(server, "--plain", "--stories", 1)
     assert {row["text"] for row in write.stories().values()} == {text.strip()}
 
 
@@ -165,14 +181,6 @@ def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
     reserved = sum(row["reserved"] for row in rows)
     # What the endpoint wrote for a process that had been killed is still reserved.
     assert dollars - 1e-9 <= 0.11 * len(server.counted) <= dollars + reserved <= 100
-
-
-def test_other_words_under_the_same_name_are_refused(write):
-    with serve(tell) as server:
-        write(server)
-        for flags in (("--seed", "1"), ("--plain",), ("--language", "French")):
-            assert "choose another --name" in write(server, *flags)
-    assert len(server.requests) == 8
 
 
 def test_bad_input_is_one_line_and_asks_nothing(write, tmp_path):
