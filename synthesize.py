@@ -20,7 +20,7 @@ same command continues.
 import argparse
 import random
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -116,14 +116,12 @@ class Request:
 
 
 def draw_requests(args: argparse.Namespace) -> list[Request]:
-    words = {kind: [] for kind in KINDS}
-    for where, row in read_user_table(args.words, ("word", "kind")):
-        if row["kind"] not in words:
-            raise UserError(f"{where}: the kinds are {', '.join(KINDS)}, not {row['kind']}")
+    words = defaultdict(list)
+    for _, row in read_user_table(args.words, ("word", "kind")):
         words[row["kind"]].append(row["word"])
     for kind in KINDS:
-        if not words[kind]:
-            raise UserError(f"{args.words}: no {kind}s in it")
+        if kind not in words:
+            raise UserError(f"{args.words}: no words of the kind {kind}")
     table = read_user_table(args.features, ("feature", "request"))
     features = {row["feature"]: row["request"] for _, row in table}
     template = args.template.read_text(encoding="utf-8").splitlines()
@@ -135,11 +133,12 @@ def draw_requests(args: argparse.Namespace) -> list[Request]:
         if args.plain:
             drawn = {}
             chosen = []
-        values = dict.fromkeys(KINDS, "") | drawn
-        values["language"] = args.language
-        values["features"] = "; ".join(features[feature] for feature in chosen)
-        values["summary"] = SUMMARY if args.summaries else ""
-        text = fill_in(template, values)
+        values = dict(
+            language=args.language,
+            features="; ".join(features[feature] for feature in chosen),
+            summary=SUMMARY if args.summaries else "",
+        )
+        text = fill_in(template, values | dict.fromkeys(KINDS, "") | drawn)
         requests.append(Request(index, list(drawn.values()), chosen, text))
     return requests
 

@@ -83,19 +83,19 @@ def load_backend(model: Model, device: str = "auto", batch_size: int = 64, **api
     if model.kind == "run":
         tokenizer = Tokenizer(**model.checkpoint["vocabulary"])
         gpt = from_checkpoint(model.checkpoint)
-        return LocalBackend(gpt.to(device), tokenizer, [tokenizer.end_of_text], batch_size)
+        # Training has an end of text before every story.
+        prefix = [tokenizer.end_of_text]
+        return LocalBackend(gpt.to(device), tokenizer, prefix, batch_size)
     directory = model_directory(model.reference)
     settings = read_json(directory / "config.json")
-    if settings.get("model_type") not in HF_KEYS:
+    if settings.get("model_type") in HF_KEYS:
+        gpt, tokenizer = load_model(f"hf:{directory}")
+        is_ours = settings.get("prompt_prefix") == END_OF_TEXT
+        prefix = [tokenizer.end_of_text] if is_ours else []
+    else:
         gpt, tokenizer = load_other(model.reference)
-        # large vocabularies: their logits fill the memory
-        return LocalBackend(gpt.to(device), tokenizer, tokenizer.prefix, batch_size=4)
-    gpt, tokenizer = load_model(f"hf:{directory}")
-    prefix = []
-    # We train with an end of text before every story, so our models need it before prompts; others
-    # do not.
-    if settings.get("prompt_prefix") == END_OF_TEXT:
-        prefix = [tokenizer.end_of_text]
+        prefix = tokenizer.prefix
+        batch_size = 4  # large vocabularies: their logits fill the memory
     return LocalBackend(gpt.to(device), tokenizer, prefix, batch_size)
 
 
