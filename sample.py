@@ -62,36 +62,7 @@ def parse_arguments() -> argparse.Namespace:
         metavar="best|last|STEP|all",
         help="weights of a run; all: every step that it kept",
     )
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "--prompt", default="", help="how the stories begin (default: left to the model)"
-    )
-    source.add_argument("--prompts", type=existing_file, help="file of prompts, one per line")
-    source.add_argument("--eval", type=positive, metavar="N", help="continue N stories of --split")
-    header = parser.add_argument_group("a header as the prompt, for models trained on headers")
-    header.add_argument(
-        "--words", help='words that the story should use, such as "jump, frog, red"'
-    )
-    header.add_argument(
-        "--features", help="features of the training stories, such as Dialogue, BadEnding"
-    )
-    header.add_argument("--summary", help="what happens in the story")
-    header.add_argument("--sentence", help="a sentence that the story should contain")
-    evaluation = parser.add_argument_group("prompts of --eval N")
-    split = "split of the stories: val (stories 2 to N + 1), or train (N random ones, by --seed)"
-    evaluation.add_argument("--split", choices=("val", "train"), default="val", help=split)
-    evaluation.add_argument(
-        "--cut", type=share, default=0.5, help="share of each story's words that is shown"
-    )
-    ask = (
-        "header fields that are shown, such as words summary words,summary: three prompts per story"
-        " (default: all)"
-    )
-    evaluation.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
-    unseen = "instead, headers of words that the training stories lack (prompts/unseen_words.txt)"
-    evaluation.add_argument(
-        "--unseen_words", action="store_const", const="unseen", dest="split", help=unseen
-    )
+    add_prompt_arguments(parser)
     parser.add_shared("data")
     parser.add_shared(
         "n", help="completions of each prompt (default: 3; 10 with --prompts and --eval); greedy: 1"
@@ -132,6 +103,39 @@ def parse_arguments() -> argparse.Namespace:
     args = parser.parse_args()
     args.api = parser.require_api(args)
     return args
+
+
+def add_prompt_arguments(parser: Parser) -> None:
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--prompt", default="", help="how the stories begin (default: left to the model)"
+    )
+    source.add_argument("--prompts", type=existing_file, help="file of prompts, one per line")
+    source.add_argument("--eval", type=positive, metavar="N", help="continue N stories of --split")
+    header = parser.add_argument_group("a header as the prompt, for models trained on headers")
+    header.add_argument(
+        "--words", help='words that the story should use, such as "jump, frog, red"'
+    )
+    header.add_argument(
+        "--features", help="features of the training stories, such as Dialogue, BadEnding"
+    )
+    header.add_argument("--summary", help="what happens in the story")
+    header.add_argument("--sentence", help="a sentence that the story should contain")
+    evaluation = parser.add_argument_group("prompts of --eval N")
+    split = "split of the stories: val (stories 2 to N + 1), or train (N random ones, by --seed)"
+    evaluation.add_argument("--split", choices=("val", "train"), default="val", help=split)
+    evaluation.add_argument(
+        "--cut", type=share, default=0.5, help="share of each story's words that is shown"
+    )
+    ask = (
+        "header fields that are shown, such as words summary words,summary: three prompts per story"
+        " (default: all)"
+    )
+    evaluation.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
+    unseen = "instead, headers of words that the training stories lack (prompts/unseen_words.txt)"
+    evaluation.add_argument(
+        "--unseen_words", action="store_const", const="unseen", dest="split", help=unseen
+    )
 
 
 def check_arguments(args: argparse.Namespace) -> None:

@@ -71,12 +71,10 @@ def generate(
             growing[slot] = GrowingText(key, room[key], rng)
         if not growing:
             return
-        uniform = [text.random_numbers.random(dtype=np.float32) for text in growing.values()]
-        tokens = draw(
-            torch.cat(logits), torch.tensor(uniform), sampling.temperature, sampling.top_k
-        )
-        for slot, token in zip(list(growing), tokens.tolist()):
-            text = growing[slot]
+        texts = list(growing.items())
+        uniform = [text.random_numbers.random(dtype=np.float32) for _, text in texts]
+        tokens = draw(torch.cat(logits), torch.tensor(uniform), sampling)
+        for (slot, text), token in zip(texts, tokens.tolist()):
             if token != stop:
                 text.tokens.append(token)
                 if on_token:
@@ -120,19 +118,17 @@ def read(decoder, slot: int, prompt: list[int]) -> torch.Tensor:
     return logits
 
 
-def draw(
-    logits: torch.Tensor, uniform: torch.Tensor, temperature: float, top_k: int | None
-) -> torch.Tensor:
+def draw(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """An id for each row of logits, (B, V) -> (B,), by inverting the cumulative distribution at
     `uniform`, (B,)."""
-    if temperature == 0:
+    if sampling.temperature == 0:
         return logits.argmax(-1)
     # Below the largest, or a tiny temperature overflows.
     values = logits.float() - logits.amax(-1, keepdim=True).float()
     ids = None
-    if top_k:
-        values, ids = values.topk(min(top_k, values.size(-1)))
-    temperature = max(temperature, 1e-37)  # smaller ones are 0 in float32
+    if sampling.top_k:
+        values, ids = values.topk(min(sampling.top_k, values.size(-1)))
+    temperature = max(sampling.temperature, 1e-37)  # smaller ones are 0 in float32
     cumulative = (values / temperature).softmax(-1).cumsum(-1)
     target = uniform.to(cumulative.device)[:, None] * cumulative[:, -1:]
     choice = torch.searchsorted(cumulative, target, right=True).clamp(max=values.size(-1) - 1)
@@ -182,7 +178,9 @@ def most_likely(
             break
         if len(ended) == beams and growing[0][0] / length <= ended[-1][0]:
             break
-        slots = list(range(len(growing)))
-        decoder.copy([slot for _, _, slot in growing], slots)
-        logits = decoder.step(slots, [tokens[-1] for _, tokens, _ in growing])
+        moved = {new: old for new, (_, _, old) in enumerate(growing) if new != old}
+        if moved:
+            decoder.copy(list(moved.values()), list(moved))
+        last_tokens = [tokens[-1] for _, tokens, _ in growing]
+        logits = decoder.step(list(range(len(growing))), last_tokens)
     return ended[0]

@@ -72,7 +72,11 @@ class Samples:
 
 def numbered(prompts: Mapping[int, Prompt], n: int) -> dict[Key, str]:
     """{(number of the prompt, number of the completion): the prompt} of n completions of each."""
-    return {(i, j): prompt.text for i, prompt in prompts.items() for j in range(n)}
+    wanted = {}
+    for i, prompt in prompts.items():
+        for j in range(n):
+            wanted[i, j] = prompt.text
+    return wanted
 
 
 def samples_directory(run: Path, temperature: float, beams: int = 1) -> Path:

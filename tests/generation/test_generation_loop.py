@@ -150,9 +150,8 @@ def test_draws_follow_the_distribution(temperature, top_k):
     kept = np.argsort(-weights)[: top_k or 5]
     expected = np.zeros(5)
     expected[kept] = weights[kept] / weights[kept].sum()
-
     uniform = torch.rand(50_000, generator=torch.Generator().manual_seed(0))
-    tokens = draw(LOGITS.expand(50_000, 5), uniform, temperature, top_k)
+    tokens = draw(LOGITS.expand(50_000, 5), uniform, Sampling(temperature, top_k))
     shares = np.bincount(tokens.numpy(), minlength=5) / 50_000
     assert abs(shares - expected).max() < 0.01
     assert shares[expected == 0].sum() == 0
@@ -160,8 +159,7 @@ def test_draws_follow_the_distribution(temperature, top_k):
 
 @pytest.mark.parametrize("top_k", [None, 2, 1])
 def test_draws_at_the_edges(top_k):
-    assert all(
-        0 <= draw(LOGITS[None], torch.tensor([x]), 1.0, top_k).item() < 5 for x in (0.0, 1 - 2**-24)
-    )
-    assert draw(LOGITS[None], torch.tensor([0.999]), 1e-50, top_k).item() == 1
-    assert draw(LOGITS[None], torch.tensor([0.999]), 0, top_k).item() == 1
+    for temperature in (1.0, 1e-50, 0):
+        for uniform in (0.0, 0.999, 1 - 2**-24):
+            token = draw(LOGITS[None], torch.tensor([uniform]), Sampling(temperature, top_k))
+            assert token.item() == 1 if temperature < 1 else 0 <= token.item() < 5
