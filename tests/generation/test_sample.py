@@ -94,14 +94,6 @@ def test_a_header_from_the_command_line(run, sample_py, tmp_path):
     assert row["instruction"] == dict(words=["a", "b"], summary="It ran.")
 
 
-def test_features_are_those_of_the_training_stories(run, instruct_data_dir, sample_py, monkeypatch):
-    corpus = instruct_data_dir / "builtin-instruct"
-    name = "nanostories.checkpoints.models.find_training_corpus"
-    monkeypatch.setattr(name, lambda checkpoint: corpus)
-    assert sample_py("--features", "BadEnding", "--n", "1", "--max_new_tokens", "1")[0] == 0
-    assert "no such feature: Dialog;" in sample_py("--features", "BadEnding, Dialog")[0]
-
-
 # ---- samples.jsonl ----
 EVAL = ("--eval", "4", "--data", "data/tiny", "--max_new_tokens", "6")
 
