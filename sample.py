@@ -144,10 +144,17 @@ def check_arguments(args: argparse.Namespace) -> None:
     has_prompt = args.prompt or args.prompts or args.eval
     has_header = args.words or args.features or args.summary or args.sentence
     of_eval = args.ask or args.split != "val"
-    several = args.prompts or args.eval or args.n or args.out
+    several_stories = args.prompts or args.eval or args.n or args.out
     contradictions = [
-        (has_header and has_prompt, "--words … make a prompt: no --prompt, --prompts or --eval"),
-        (of_eval and not args.eval, "--split, --ask and --unseen_words go with --eval"),
+        (
+            has_header and has_prompt,
+            "--words, --features, --summary and --sentence make a prompt: leave out --prompt,"
+            " --prompts and --eval",
+        ),
+        (
+            of_eval and not args.eval,
+            "--split, --ask and --unseen_words need --eval N, the number of stories",
+        ),
         (
             args.max_cost and not args.max_new_tokens,
             "--max_cost needs --max_new_tokens, which limits the cost of a story",
@@ -160,8 +167,14 @@ def check_arguments(args: argparse.Namespace) -> None:
             is_api and (args.top_k or args.beams > 1 or args.stream),
             "an api: model takes no --top_k, --beams or --stream",
         ),
-        (args.dry_run and not is_api, "--dry_run shows requests to an api: model"),
-        (args.stream and several, "--stream prints one story: no --prompts, --eval, --n or --out"),
+        (
+            args.dry_run and not is_api,
+            "--dry_run shows the requests to an api: model; other models cost nothing",
+        ),
+        (
+            args.stream and several_stories,
+            "--stream prints one story: leave out --prompts, --eval, --n and --out",
+        ),
     ]
     for is_wrong, message in contradictions:
         if is_wrong:
@@ -230,7 +243,8 @@ def sample(model: Model, args: argparse.Namespace) -> None:
         else:
             print_stories(model, backend, numbered(prompts, n), sampling)
     if model.kind == "api":
-        print(f"this command spent ${backend.client.ledger.spent:.4f}", file=sys.stderr)
+        if args.price_in is not None:
+            print(f"this command spent ${backend.client.ledger.spent:.4f}", file=sys.stderr)
         backend.raise_failures()
 
 

@@ -9,6 +9,7 @@ Models that write, with one interface: on this machine (LocalBackend), or behind
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -25,17 +26,14 @@ from nanostories.generation.prompts import Continuation, Key, Sampling
 from nanostories.kernels import cpu_features
 
 
+@dataclass(eq=False)
 class LocalBackend:
-    """One of our models, or a published one, on this machine. prefix: ids that precede every
-    prompt."""
+    """One of our models, or a published one, on this machine."""
 
-    def __init__(
-        self, model: GPTNeo, tokenizer: Tokenizer, prefix: Sequence[int], batch_size: int = 64
-    ):
-        self.model = model
-        self.tokenizer = tokenizer
-        self.prefix = list(prefix)
-        self.batch_size = batch_size
+    model: GPTNeo
+    tokenizer: Tokenizer
+    prefix: list[int]  # precedes every prompt
+    batch_size: int = 64
 
     def identity(self) -> dict:
         """Goes into samples.jsonl, to tell these weights from others of the same name."""

@@ -10,6 +10,7 @@ search in a directory of their own below it.
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from nanostories.cli import UserError
@@ -21,22 +22,24 @@ UNSEEN = "samples-unseen.jsonl"  # by sample.py --unseen_words, for instruct.py
 TYPES = dict(prompt_index=int, sample_index=int, prompt=str, completion=str, reference=str | None)
 
 
+@dataclass
 class Samples:
-    """The completions of these prompts by one model, sampled in one way.
+    """The completions of these prompts by one model, sampled in one way. UserError if a file has
+    stories that were sampled otherwise.
 
     Until `finish` writes them to samples.jsonl in the order of the prompts, each is appended to
     samples.jsonl.part as it ends, so that a kill loses none. What an earlier call left in either
     file is kept.
     """
 
-    def __init__(self, path: Path, model: str, settings: dict, prompts: Mapping[int, Prompt]):
-        """settings: in each row. UserError if the file has stories that were sampled otherwise."""
-        self.path = path
-        self.part = path.with_name(path.name + ".part")
-        self.model = model
-        self.settings = settings
-        self.prompts = prompts
-        self.rows = read_rows(path)
+    path: Path
+    model: str
+    settings: dict  # in each row
+    prompts: Mapping[int, Prompt]
+
+    def __post_init__(self):
+        self.part = self.path.with_name(self.path.name + ".part")
+        self.rows = read_rows(self.path)
         for row in read_json_lines(self.part):
             self.rows[row["prompt_index"], row["sample_index"]] = row
         for (i, _), row in self.rows.items():
