@@ -63,6 +63,8 @@ def test_greedy_text_is_that_of_the_uncached_model(decoder, model, batch_size):
     stop = next(token for token in range(60) if {token in text for text in texts} == {True, False})
     expected = {key: greedy_without_cache(model, text, stop) for key, text in PROMPTS.items()}
     assert completions(model, PROMPTS, GREEDY, stop=stop, batch_size=batch_size) == expected
+    short = completions(model, PROMPTS, Sampling(temperature=0, max_new_tokens=4))
+    assert list(short.values()) == [[text[:4], False] for text in texts]
 
 
 @pytest.mark.parametrize("settings", [{}, dict(top_k=5), dict(top_k=20, temperature=1.5)])
@@ -74,14 +76,6 @@ def test_a_prompts_text_does_not_depend_on_its_batch(decoder, model, settings):
     last = {(4, 0): TEXTS[4]}
     assert completions(model, last, sampling, stop=0) == {(4, 0): alone[4, 0]}
     assert completions(model, PROMPTS, Sampling(seed=2, **settings), stop=0) != alone
-
-
-def test_the_end_of_the_context_is_reported(model):
-    whole = completions(model, PROMPTS, GREEDY)
-    short = completions(model, PROMPTS, Sampling(temperature=0, max_new_tokens=4))
-    for key, (tokens, finished) in whole.items():
-        assert not finished and len(PROMPTS[key]) + len(tokens) == model.config.block_size
-        assert short[key] == [tokens[:4], False]
 
 
 def test_each_token_is_drawn_by_a_random_number_of_its_own(decoder, model):
