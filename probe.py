@@ -104,8 +104,9 @@ def answer(
     nats = read_texts(name, backend, texts, ends=False, bar=bar) if texts else {}
     prompts = list(dict.fromkeys(probe.prompt for probe in probes))
     sampling, greedy = Sampling(temperature=0, max_new_tokens=max_new_tokens), {}
-    for i, text, _ in backend.complete(prompts, [(i, 0) for i in range(len(prompts))], sampling):
-        greedy[prompts[i]] = text
+    wanted = {(i, 0): prompt for i, prompt in enumerate(prompts)}
+    for key, text, _ in backend.complete(wanted, sampling):
+        greedy[wanted[key]] = text
         bar.update()
     if model.kind == "api":
         backend.raise_failures()

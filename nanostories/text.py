@@ -14,11 +14,10 @@ import re
 
 import regex
 
-# Letters, marks and digits. Chinese and Japanese have no space between words: each character.
-WORD = regex.compile(
-    r"(?V1)[\p{Han}\p{Hiragana}\p{Katakana}]"
-    r"|[[\p{L}\p{M}\p{N}]--[\p{Han}\p{Hiragana}\p{Katakana}]]+"
-)
+# Scripts without spaces between words: there, each character counts as a word.
+SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+# Letters, marks and digits.
+WORD = regex.compile(rf"(?V1)[{SPACELESS}]\p{{M}}*|[[\p{{L}}\p{{M}}\p{{N}}]--[{SPACELESS}]]+")
 # Chinese and Japanese have no space between sentences.
 BETWEEN_SENTENCES = regex.compile(
     r"""(?<=\p{Sentence_Terminal})[ ]|(?<=\p{Sentence_Terminal}["”'’])[ ](?=[A-Z"“'‘])"""

@@ -11,6 +11,7 @@ import train
 from model import GPTNeo, GPTNeoConfig
 from nanostories.device import set_up_device
 from nanostories.generation.generation_loop import beam_search, generate
+from nanostories.generation.prompts import Sampling
 from nanostories.kernels.attention import story_starts
 from nanostories.training.config import TrainConfig, parse_command_line
 from nanostories.training.state import TrainingState
@@ -141,23 +142,12 @@ def story_model() -> GPTNeo:
     )
 
 
-def greedy(model: GPTNeo, prompts: list[list[int]]) -> list[list[int]]:
-    texts = {}
-    for completion in generate(model, prompts, temperature=0, stop=0, batch_size=5):
-        texts[completion.index] = completion.tokens
-    return [texts[index] for index in range(len(prompts))]
-
-
-def beams(model: GPTNeo, prompts: list[list[int]]) -> list[list[int]]:
-    completions = beam_search(model, prompts[:4], beams=4, max_new_tokens=40, stop=0)
-    return [completion.tokens for completion in completions]
-
-
-@pytest.mark.parametrize("write", [greedy, beams])
-def test_texts_are_those_of_the_cpu(write, story_model):
-    prompts = []
+@pytest.mark.parametrize("write, beams", [(generate, 1), (beam_search, 4)])
+def test_texts_are_those_of_the_cpu(write, beams, story_model):
+    sampling = Sampling(temperature=0, beams=beams, max_new_tokens=40)
+    prompts = {}
     for i in range(12):
         prompt = torch.randint(1, 300, (3 + 5 * i,), generator=torch.manual_seed(i))
-        prompts.append(prompt.tolist())
-    expected = write(story_model.cpu(), prompts)
-    assert write(story_model.to("cuda"), prompts) == expected
+        prompts[i, 0] = prompt.tolist()
+    expected = sorted(write(story_model.cpu(), prompts, sampling, stop=0))
+    assert sorted(write(story_model.to("cuda"), prompts, sampling, stop=0)) == expected

@@ -87,7 +87,7 @@ def seconds_a_story(backend, story: str) -> float:
     beginning = " ".join(story.split()[:10])
     start = time.perf_counter()
     for j in range(TIMED):
-        list(backend.complete([beginning], [(0, j)], Sampling(max_new_tokens=200)))
+        list(backend.complete({(0, j): beginning}, Sampling(max_new_tokens=200)))
     return (time.perf_counter() - start) / TIMED
 
 

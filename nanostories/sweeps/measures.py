@@ -187,7 +187,7 @@ def memorization(subjects: Subjects, settings: Settings) -> Commands:
     for cut in CUTS:
         for subject in subjects:
             places.append(settings.directory / f"cut-{cut}" / subject.name)
-            how = ["--split", "train", "--draw", "random", "--eval", PROMPTS, "--cut", cut]
+            how = ["--split", "train", "--eval", PROMPTS, "--cut", cut]
             yield sample(subject, places[-1], settings, *how, "--n", 1)
     result = settings.directory / "rouge.json"
     data = ["--data", subjects[0].data]
