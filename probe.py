@@ -1,10 +1,13 @@
 """
-Facts, reasoning, context: prompts with known answers, so no judge is needed.
+Facts, reasoning, context: prompts with known answers, so no judge is needed. Grammar: pairs of a
+right and a wrong sentence.
 
 $ python probe.py out/  # every run below it: out/probe.json, probe.csv, probe.html
 $ python probe.py out/demo --model hf:roneneldan/TinyStories-8M  # a run next to a published model
 $ python probe.py out/demo --prompts mine.txt  # prompts without answers: greedy continuations
 $ python probe.py out/demo --checkpoint all  # every step that train.py --keep_checkpoints kept
+$ python probe.py out/ --pairs  # grammar: out/grammar.json, .csv, .png
+$ python probe.py out/ --pairs zorro/  # pairs of BLiMP or Zorro: out/grammar-zorro.json, .csv, .png
 
 The paper shows what its models write after prompts for facts, reasoning and context tracking; here
 we count right answers. A model is right if the right answer has a higher log-likelihood per byte
@@ -32,10 +35,21 @@ from nanostories.cli import (
 from nanostories.corpus.token_files import load_stories
 from nanostories.corpus.word_forms import looks_english
 from nanostories.files import write_bytes
+from nanostories.grading.pairs import (
+    GRAMMAR,
+    ZORRO_CHANGES,
+    files_of,
+    pair_leads,
+    pair_tables,
+    pairs_figure,
+    read_pairs,
+    sentences_of,
+)
 from nanostories.grading.probes import SETS, Probe, read_probes, result_tables
 from nanostories.results import save
 from nanostories.tables import write_table
 
+SENTENCES_AT_ONCE = 512
 NEARLY = (
     0.1  # nats per byte: a verdict is "nearly" if the best wrong answer leads by no more than this
 )
@@ -59,6 +73,15 @@ def parse_arguments() -> argparse.Namespace:
     prompts += " with answers, as in prompts/facts.jsonl; writes probe-FILE.csv"
     parser.add_argument(
         "--prompts", nargs="+", type=existing_file, default=[], metavar="FILE", help=prompts
+    )
+    parser.add_argument(
+        "--pairs",
+        nargs="?",
+        type=existing_path,
+        const=GRAMMAR,
+        metavar="FILE_OR_FOLDER",
+        help="grammar: which of two sentences is likelier? Ours (prompts/grammar.jsonl), or .jsonl"
+        " files as BLiMP has them, or .txt files as Zorro has them",
     )
     parser.add_argument(
         "--max_new_tokens", type=positive, default=16, help="length of the greedy continuations"
@@ -91,16 +114,14 @@ def answer(
 ) -> list[dict]:
     """For each probe, this model's columns of probe.csv: its verdict; rank, probability and lead of
     the right answer; its own continuation."""
-    from nanostories.generation.backends import LocalBackend, load_backend
+    from nanostories.generation.backends import load_backend
     from nanostories.generation.prompts import Sampling
     from nanostories.grading.likelihood_judge import read_texts
 
-    backend = load_backend(model)
     texts = [(probe.prompt, answer) for probe in probes for answer in probe.answers]
-    if texts and not isinstance(backend, LocalBackend):
-        raise UserError(
-            f"{name}: an endpoint gives no log-likelihoods of answers; give it plain --prompts"
-        )
+    if texts:
+        require_likelihoods(model)
+    backend = load_backend(model)
     nats = read_texts(name, backend, texts, ends=False, bar=bar) if texts else {}
     prompts = list(dict.fromkeys(probe.prompt for probe in probes))
     sampling, greedy = Sampling(temperature=0, max_new_tokens=max_new_tokens), {}
@@ -122,6 +143,13 @@ def answer(
         cells = dict(verdict=verdict, rank=rank, p=p, lead=lead, greedy=greedy[probe.prompt])
         columns.append({f"{name} {column}": value for column, value in cells.items()})
     return columns
+
+
+def require_likelihoods(model: Model) -> None:
+    if model.kind == "api":
+        raise UserError(
+            f"{model.name}: an endpoint gives no log-likelihoods; give it plain --prompts"
+        )
 
 
 def verdict_of(lead: float) -> str:
@@ -172,6 +200,36 @@ def probe_all(args: argparse.Namespace) -> None:
     print(f"{wrote}; next: open {stem}.html, or python report.py {path.parent}")
 
 
+def compare_pairs(args: argparse.Namespace) -> None:
+    from nanostories.generation.backends import load_backend
+
+    models = {model.label(args.out): model for model in find_models(args)}
+    pairs = read_pairs(args.pairs)
+    rows = [pair._asdict() for pair in pairs]
+    leads = {}
+    sources = []
+    total = len(models) * len(sentences_of(pairs))
+    with tqdm(desc="reading pairs", total=total, unit="sentence", disable=None, delay=1) as bar:
+        for name, model in models.items():
+            require_likelihoods(model)
+            backend = load_backend(model, batch_size=SENTENCES_AT_ONCE)
+            leads[name] = pair_leads(name, backend, pairs, bar)
+            sources += model.files
+            for row, lead in zip(rows, leads[name]):
+                row[name] = f"{lead:.4f}"
+    stem = "grammar"
+    if args.pairs != GRAMMAR:
+        stem = f"grammar-{args.pairs.resolve().stem}"
+    tables = pair_tables(pairs, leads)
+    if any(file.suffix == ".txt" for file in files_of(args.pairs)):
+        tables[0].about += f" {ZORRO_CHANGES}"
+    path = args.out / f"{stem}.json"
+    args.out.mkdir(parents=True, exist_ok=True)
+    write_table(path.with_suffix(".csv"), rows)
+    save(path, "probe.py", tables, sources=sources, figure=pairs_figure(tables[1]))
+    print(f"wrote {path}, .csv (how many nats each right sentence leads by), .png and .svg")
+
+
 def unlike_prompts(model: Model) -> str:
     """How its training stories differ from our prompts; "" if they do not, or are gone."""
     if not model.corpus:
@@ -190,7 +248,10 @@ def main():
             args.runs = [open_model().directory]
         if not args.out:
             args.out = args.runs[0] if args.runs else open_model(args.model[0]).directory
-        probe_all(args)
+        if args.pairs:
+            compare_pairs(args)
+        else:
+            probe_all(args)
 
 
 if __name__ == "__main__":
