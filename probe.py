@@ -8,6 +8,7 @@ $ python probe.py out/demo --prompts mine.txt  # prompts without answers: greedy
 $ python probe.py out/demo --checkpoint all  # every step that train.py --keep_checkpoints kept
 $ python probe.py out/ --pairs  # grammar: out/grammar.json, .csv, .png
 $ python probe.py out/ --pairs zorro/  # pairs of BLiMP or Zorro: out/grammar-zorro.json, .csv, .png
+$ python probe.py out/a out/b --loss_by_kind  # which tokens cost how much: out/a/loss_by_kind.json
 
 The paper shows what its models write after prompts for facts, reasoning and context tracking; here
 we count right answers. A model is right if the right answer has a higher log-likelihood per byte
@@ -17,9 +18,11 @@ answers and ignores the prompt scores at chance.
 """
 
 import argparse
+import itertools
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tqdm import tqdm
 
@@ -43,13 +46,13 @@ from nanostories.grading.pairs import (
     pair_tables,
     pairs_figure,
     read_pairs,
-    sentences_of,
 )
 from nanostories.grading.probes import SETS, Probe, read_probes, result_tables
 from nanostories.results import save
 from nanostories.tables import write_table
 
-SENTENCES_AT_ONCE = 512
+TEXTS_AT_ONCE = 512
+STORIES = 500  # for --loss_by_kind
 NEARLY = (
     0.1  # nats per byte: a verdict is "nearly" if the best wrong answer leads by no more than this
 )
@@ -83,6 +86,12 @@ def parse_arguments() -> argparse.Namespace:
         help="grammar: which of two sentences is likelier? Ours (prompts/grammar.jsonl), or .jsonl"
         " files as BLiMP has them, or .txt files as Zorro has them",
     )
+    parser.add_argument(
+        "--loss_by_kind",
+        action="store_true",
+        help="where the loss goes: how well names, function words, ends of stories … are predicted",
+    )
+    parser.add_shared("data")
     parser.add_argument(
         "--max_new_tokens", type=positive, default=16, help="length of the greedy continuations"
     )
@@ -200,34 +209,69 @@ def probe_all(args: argparse.Namespace) -> None:
     print(f"{wrote}; next: open {stem}.html, or python report.py {path.parent}")
 
 
-def compare_pairs(args: argparse.Namespace) -> None:
+def read_by_each(args: argparse.Namespace, models: list[Model], read: Callable) -> dict:
+    """{name of a model in tables: what read(name, backend) gives}"""
     from nanostories.generation.backends import load_backend
 
-    models = {model.label(args.out): model for model in find_models(args)}
+    found = {}
+    for model in models:
+        require_likelihoods(model)
+        name = model.label(args.out)
+        found[name] = read(name, load_backend(model, batch_size=TEXTS_AT_ONCE))
+    return found
+
+
+def sources_of(models: list[Model]) -> list[Path]:
+    return [path for model in models for path in model.files]
+
+
+def compare_pairs(args: argparse.Namespace) -> None:
     pairs = read_pairs(args.pairs)
+    models = find_models(args)
+    leads = read_by_each(args, models, lambda name, backend: pair_leads(name, backend, pairs))
     rows = [pair._asdict() for pair in pairs]
-    leads = {}
-    sources = []
-    total = len(models) * len(sentences_of(pairs))
-    with tqdm(desc="reading pairs", total=total, unit="sentence", disable=None, delay=1) as bar:
-        for name, model in models.items():
-            require_likelihoods(model)
-            backend = load_backend(model, batch_size=SENTENCES_AT_ONCE)
-            leads[name] = pair_leads(name, backend, pairs, bar)
-            sources += model.files
-            for row, lead in zip(rows, leads[name]):
-                row[name] = f"{lead:.4f}"
-    stem = "grammar"
-    if args.pairs != GRAMMAR:
-        stem = f"grammar-{args.pairs.resolve().stem}"
+    for name, own in leads.items():
+        for row, lead in zip(rows, own):
+            row[name] = f"{lead:.4f}"
     tables = pair_tables(pairs, leads)
     if any(file.suffix == ".txt" for file in files_of(args.pairs)):
         tables[0].about += f" {ZORRO_CHANGES}"
+    stem = "grammar"
+    if args.pairs != GRAMMAR:
+        stem = f"grammar-{args.pairs.resolve().stem}"
     path = args.out / f"{stem}.json"
     args.out.mkdir(parents=True, exist_ok=True)
     write_table(path.with_suffix(".csv"), rows)
-    save(path, "probe.py", tables, sources=sources, figure=pairs_figure(tables[1]))
+    save(path, "probe.py", tables, sources=sources_of(models), figure=pairs_figure(tables[1]))
     print(f"wrote {path}, .csv (how many nats each right sentence leads by), .png and .svg")
+
+
+def compare_losses(args: argparse.Namespace) -> None:
+    """Where the loss goes, on the first validation stories."""
+    from nanostories.interpretation.token_kinds import loss_figure, loss_tables, read_stories
+
+    models = find_models(args)
+    for model in models:
+        require_likelihoods(model)
+    corpora = {args.data or model.evaluation_corpus() for model in models}
+    if len(corpora) > 1:
+        names = ", ".join(sorted(map(str, corpora)))
+        raise UserError(
+            f"these models learned different stories ({names}); choose some with --data"
+        )
+    corpus = corpora.pop()
+    stories = list(itertools.islice(load_stories(corpus, "val")[1], STORIES))
+    readings = read_by_each(
+        args, models, lambda name, backend: read_stories(name, backend, stories)
+    )
+    tables = loss_tables(readings)
+    tables[
+        0
+    ].about = f"The first {len(stories):,} validation stories of {corpus}. {tables[0].about}"
+    path = args.out / "loss_by_kind.json"
+    figure = loss_figure(*tables[:2], list(readings))
+    save(path, "probe.py", tables, sources=sources_of(models), figure=figure)
+    print(f"wrote {path}, .png and .svg")
 
 
 def unlike_prompts(model: Model) -> str:
@@ -250,6 +294,8 @@ def main():
             args.out = args.runs[0] if args.runs else open_model(args.model[0]).directory
         if args.pairs:
             compare_pairs(args)
+        elif args.loss_by_kind:
+            compare_losses(args)
         else:
             probe_all(args)
 

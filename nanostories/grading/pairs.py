@@ -5,7 +5,7 @@ is right where it finds the right one likelier as a whole.
 >>> pairs = read_pairs(GRAMMAR)
 >>> pairs[0].right, pairs[0].wrong
 ('The dog is happy.', 'The dog are happy.')
->>> leads = {"demo": pair_leads("demo", backend, pairs, bar)}
+>>> leads = {"demo": pair_leads("demo", backend, pairs)}
 >>> tables = pair_tables(pairs, leads)
 """
 
@@ -106,17 +106,16 @@ READERS: dict[str, Callable] = {".jsonl": read_json_pairs, ".txt": read_zorro}
 
 
 # ---- Scores ----
-def sentences_of(pairs: Sequence[Pair]) -> set[str]:
-    return {text for pair in pairs for text in (pair.right, pair.wrong)}
-
-
-def pair_leads(name: str, backend, pairs: Sequence[Pair], bar: tqdm) -> np.ndarray:
+def pair_leads(name: str, backend, pairs: Sequence[Pair]) -> np.ndarray:
     """(pairs,) how much likelier the right sentence is, in nats, as the beginning of a story.
-    backend: a LocalBackend"""
+    backend: a LocalBackend, called `name` in messages"""
     from nanostories.grading.likelihood_judge import read_texts  # here, as it imports torch
 
-    texts = [("", sentence) for sentence in sentences_of(pairs)]
-    nats = read_texts(name, backend, texts, ends=False, bar=bar)
+    texts = set()
+    for pair in pairs:
+        texts |= {("", pair.right), ("", pair.wrong)}
+    with tqdm(desc=name, total=len(texts), unit="sentence", disable=None, delay=1) as bar:
+        nats = read_texts(name, backend, texts, ends=False, bar=bar)
     totals = {sentence: own.sum().item() for (_, sentence), own in nats.items()}
     return np.array([totals[pair.right] - totals[pair.wrong] for pair in pairs])
 

@@ -1,4 +1,4 @@
-"""probe.py --pairs: our pairs tell nothing to who counts words; scores are those of transformers."""
+"""probe.py --pairs: our pairs are balanced; scores are those of transformers."""
 
 import collections
 import csv
@@ -10,7 +10,6 @@ import pytest
 import torch
 from conftest import ROOT
 from random_models import TOKENIZER, model_to_probe, save_run
-from tqdm import tqdm
 
 import probe
 from nanostories.checkpoints.huggingface import save_hf
@@ -24,7 +23,6 @@ from nanostories.results import load
 OURS = read_pairs(GRAMMAR)
 REAL = ROOT.parent / "shared" / "data" / "tinystories-23mb" / "train.txt"
 ZORRO = ROOT.parent / "shared" / "data" / "zorro"
-SILENT = tqdm(disable=True)
 
 
 # ---- Our pairs ----
@@ -133,7 +131,7 @@ def test_verdicts_are_those_of_transformers(tmp_path, prefix):
             return -theirs(ids, labels=ids).loss.item() * (ids.size(1) - 1)
 
     pairs = some_pairs()
-    leads = pair_leads("m", load_backend(open_model(f"hf:{tmp_path}")), pairs, SILENT)
+    leads = pair_leads("m", load_backend(open_model(f"hf:{tmp_path}")), pairs)
     expected = np.array([naive(pair.right) - naive(pair.wrong) for pair in pairs])
     assert np.allclose(leads, expected, atol=1e-3)
 
