@@ -6,7 +6,7 @@ $ python probe.py out/  # every run below it: out/probe.json, probe.csv, probe.h
 $ python probe.py out/demo --model hf:roneneldan/TinyStories-8M  # a run next to a published model
 $ python probe.py out/demo --prompts mine.txt  # prompts without answers: greedy continuations
 $ python probe.py out/demo --checkpoint all  # every step that train.py --keep_checkpoints kept
-$ python probe.py out/ --pairs  # grammar: out/grammar.json, .csv, .png
+$ python probe.py out/ --pairs  # grammar: out/grammar.json, .csv, .png, .svg
 $ python probe.py out/ --pairs zorro/  # pairs of BLiMP or Zorro: out/grammar-zorro.json, .csv, .png
 $ python probe.py out/a out/b --loss_by_kind  # which tokens cost how much: out/a/loss_by_kind.json
 
@@ -21,9 +21,9 @@ import argparse
 import itertools
 import math
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 
+import numpy as np
 from tqdm import tqdm
 
 from nanostories.checkpoints.models import Model, open_model, open_models
@@ -36,13 +36,13 @@ from nanostories.cli import (
     positive,
 )
 from nanostories.corpus.token_files import load_stories
+from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.corpus.word_forms import looks_english
 from nanostories.files import write_bytes
 from nanostories.grading.pairs import (
     GRAMMAR,
     ZORRO_CHANGES,
     files_of,
-    pair_leads,
     pair_tables,
     pairs_figure,
     read_pairs,
@@ -209,28 +209,36 @@ def probe_all(args: argparse.Namespace) -> None:
     print(f"{wrote}; next: open {stem}.html, or python report.py {path.parent}")
 
 
-def read_by_each(args: argparse.Namespace, models: list[Model], read: Callable) -> dict:
-    """{name of a model in tables: what read(name, backend) gives}"""
+def read_by_all(
+    args: argparse.Namespace, models: list[Model], texts: Collection[str], ends: bool
+) -> tuple[dict, Tokenizer]:
+    """({model in tables: {text: (tokens,) log-likelihoods}}, the tokenizer of the last one). Each
+    text is read as the beginning of a story; with `ends`, its end counts as a token."""
     from nanostories.generation.backends import load_backend
+    from nanostories.grading.likelihood_judge import read_texts
 
     found = {}
-    for model in models:
-        require_likelihoods(model)
-        name = model.label(args.out)
-        found[name] = read(name, load_backend(model, batch_size=TEXTS_AT_ONCE))
-    return found
+    total = len(models) * len(texts)
+    with tqdm(desc="reading", total=total, unit="text", disable=None, delay=1) as bar:
+        for model in models:
+            require_likelihoods(model)
+            backend = load_backend(model, batch_size=TEXTS_AT_ONCE)
+            name = model.label(args.out)
+            nats = read_texts(name, backend, [("", text) for text in texts], ends, bar)
+            found[name] = {text: own.numpy() for (_, text), own in nats.items()}
+    return found, backend.tokenizer
 
 
-def sources_of(models: list[Model]) -> list[Path]:
-    return [path for model in models for path in model.files]
-
-
-def compare_pairs(args: argparse.Namespace) -> None:
+def compare_pairs(args: argparse.Namespace, models: list[Model]) -> tuple:
+    """(name of the result, tables, figure)"""
     pairs = read_pairs(args.pairs)
-    models = find_models(args)
-    leads = read_by_each(args, models, lambda name, backend: pair_leads(name, backend, pairs))
+    sentences = {text for pair in pairs for text in (pair.right, pair.wrong)}
+    found, _ = read_by_all(args, models, sentences, ends=False)
     rows = [pair._asdict() for pair in pairs]
-    for name, own in leads.items():
+    leads = {}
+    for name, nats in found.items():
+        own = [nats[pair.right].sum() - nats[pair.wrong].sum() for pair in pairs]
+        leads[name] = np.array(own)
         for row, lead in zip(rows, own):
             row[name] = f"{lead:.4f}"
     tables = pair_tables(pairs, leads)
@@ -239,38 +247,34 @@ def compare_pairs(args: argparse.Namespace) -> None:
     stem = "grammar"
     if args.pairs != GRAMMAR:
         stem = f"grammar-{args.pairs.resolve().stem}"
-    path = args.out / f"{stem}.json"
     args.out.mkdir(parents=True, exist_ok=True)
-    write_table(path.with_suffix(".csv"), rows)
-    save(path, "probe.py", tables, sources=sources_of(models), figure=pairs_figure(tables[1]))
-    print(f"wrote {path}, .csv (how many nats each right sentence leads by), .png and .svg")
+    write_table(args.out / f"{stem}.csv", rows)
+    return stem, tables, pairs_figure(tables[0])
 
 
-def compare_losses(args: argparse.Namespace) -> None:
-    """Where the loss goes, on the first validation stories."""
-    from nanostories.interpretation.token_kinds import loss_figure, loss_tables, read_stories
+def compare_losses(args: argparse.Namespace, models: list[Model]) -> tuple:
+    """(name of the result, tables, figure)"""
+    from nanostories.interpretation.token_kinds import loss_figure, loss_tables, token_kinds
 
-    models = find_models(args)
-    for model in models:
-        require_likelihoods(model)
     corpora = {args.data or model.evaluation_corpus() for model in models}
     if len(corpora) > 1:
-        names = ", ".join(sorted(map(str, corpora)))
-        raise UserError(
-            f"these models learned different stories ({names}); choose some with --data"
-        )
-    corpus = corpora.pop()
-    stories = list(itertools.islice(load_stories(corpus, "val")[1], STORIES))
-    readings = read_by_each(
-        args, models, lambda name, backend: read_stories(name, backend, stories)
-    )
-    tables = loss_tables(readings)
-    tables[
-        0
-    ].about = f"The first {len(stories):,} validation stories of {corpus}. {tables[0].about}"
-    path = args.out / "loss_by_kind.json"
-    figure = loss_figure(*tables[:2], list(readings))
-    save(path, "probe.py", tables, sources=sources_of(models), figure=figure)
+        raise UserError("these models learned different stories; name those to read with --data")
+    stories = list(itertools.islice(load_stories(corpora.pop(), "val")[1], STORIES))
+    found, tokenizer = read_by_all(args, models, stories, ends=True)
+    losses = {}
+    for name, nats in found.items():
+        losses[name] = [-nats[story] for story in stories]
+    tables = loss_tables(token_kinds(stories, tokenizer), losses)
+    return "loss_by_kind", tables, loss_figure(*tables[:2], list(losses))
+
+
+def compare_models(args: argparse.Namespace) -> None:
+    compare = compare_pairs if args.pairs else compare_losses
+    models = find_models(args)
+    stem, tables, figure = compare(args, models)
+    path = args.out / f"{stem}.json"
+    sources = [file for model in models for file in model.files]
+    save(path, "probe.py", tables, sources=sources, figure=figure)
     print(f"wrote {path}, .png and .svg")
 
 
@@ -292,10 +296,8 @@ def main():
             args.runs = [open_model().directory]
         if not args.out:
             args.out = args.runs[0] if args.runs else open_model(args.model[0]).directory
-        if args.pairs:
-            compare_pairs(args)
-        elif args.loss_by_kind:
-            compare_losses(args)
+        if args.pairs or args.loss_by_kind:
+            compare_models(args)
         else:
             probe_all(args)
 

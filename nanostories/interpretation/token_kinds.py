@@ -4,17 +4,15 @@ the end of the story …), and the losses of the kinds sum to the whole.
 
 >>> kinds = token_kinds(["Tom ran. Then Tom hid."], tokenizer)
 >>> [KINDS[kind] for kind in kinds[0]]
-['beginning of a sentence', 'content word, first', 'punctuation', 'beginning of a sentence', 'name, again',
-'content word, first', 'punctuation', 'end of the story']
+['beginning of a sentence', 'content word, first', 'punctuation', 'beginning of a sentence',
+'name, again', 'content word, first', 'punctuation', 'end of the story']
 """
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import regex
-from tqdm import tqdm
 
 from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import Tokenizer
@@ -56,29 +54,6 @@ FUNCTION = {*STOP_WORDS, *FUNCTION_WORDS}
 BEFORE_BEGINNING = regex.compile(
     r"""(?:^\s*|\p{Sentence_Terminal}["”'’]*\s+["“'‘]*|[。！？]["”」』]*|["“„「])$"""
 )
-
-
-# ---- Reading ----
-class Reading(NamedTuple):
-    """Of one model: for each story, (tokens + 1,) token ids, the last of which is its end; their
-    kinds, as numbers of KINDS; and the nats that each costs."""
-
-    ids: list[list[int]]
-    kinds: list[np.ndarray]
-    nats: list[np.ndarray]
-
-
-def read_stories(name: str, backend, stories: Sequence[str]) -> Reading:
-    """Each story alone. backend: a LocalBackend"""
-    from nanostories.generation.token_likelihoods import log_likelihoods
-
-    tokenizer = backend.tokenizer
-    ids = [[*tokenizer.encode(story), tokenizer.end_of_text] for story in stories]
-    before = backend.encode("")
-    with tqdm(desc=name, total=len(ids), unit="story", disable=None, delay=1) as bar:
-        found = log_likelihoods(backend, [(before, story) for story in ids], bar)
-    nats = [-own.double().numpy() for own in found]
-    return Reading(ids, token_kinds(stories, tokenizer), nats)
 
 
 # ---- Kinds ----
@@ -131,28 +106,25 @@ def kind_of_word(word: str, names: set[str], function_words: set[str], mentioned
 
 
 # ---- Results ----
-def loss_tables(readings: dict[str, Reading]) -> list[Table]:
+def loss_tables(kinds: list[np.ndarray], losses: dict[str, list[np.ndarray]]) -> list[Table]:
     """By kind and by position: the losses of the models, then what each gains over the one before
-    it. UserError if they read other tokens."""
-    ids, kinds, _ = next(iter(readings.values()))
-    if any(reading.ids != ids for reading in readings.values()):
-        raise UserError(
-            "these models have different vocabularies, and losses of different tokens cannot be"
-            " compared; name one at a time"
-        )
-    positions = [np.digitize(np.arange(len(own)), BINS) - 1 for own in kinds]
-    losses = {model: reading.nats for model, reading in readings.items()}
+    it. losses: {model: for each story (tokens + 1,) nats}"""
+    lengths = [len(own) for own in kinds]
+    for model, stories in losses.items():
+        if [len(own) for own in stories] != lengths:
+            raise UserError(f"{model} has other tokens than the last model; name one at a time")
     gains = {}
     for before, after in itertools.pairwise(losses):
         differences = [b - a for b, a in zip(losses[before], losses[after])]
         gains[f"{before} - {after}"] = differences
+    positions = [np.digitize(np.arange(length), BINS) - 1 for length in lengths]
     tables = []
     for title, series in (("Loss", losses), ("Difference of the losses", gains)):
         if series:
             tables.append(table_by(f"{title} by kind of token", kinds, KINDS, series))
             tables.append(table_by(f"{title} along the story", positions, POSITIONS, series))
     tables[0].about = ABOUT
-    if "function word" not in [row["kind"] for row in tables[0].rows]:
+    if "function word" not in [row["tokens"] for row in tables[0].rows]:
         tables[0].about = ABOUT_OTHERS
     return tables
 
@@ -165,57 +137,47 @@ def table_by(
 ) -> Table:
     """labels: for each story (tokens + 1,) numbers of names; series: {model, or two models: for
     each story (tokens + 1,) nats}"""
-    counts = sums_by(labels, len(names), [np.ones(len(own)) for own in labels])
-    sums = {model: sums_by(labels, len(names), nats) for model, nats in series.items()}
     rows = []
-    for i, name in enumerate([*names, ALL]):
-        if counts[i].any():
-            row = {"kind": name, "share of tokens": counts[i].sum() / counts[-1].sum()}
-            for model, own in sums.items():
-                row[model] = ratio(own[i], counts[i]).cell
-                row[f"{model}, share"] = own[i].sum() / own[-1].sum()
-            rows.append(row)
-    formats = {column: ".1%" for column in rows[0] if "share" in column}
-    formats |= dict.fromkeys(series, ".3f")
+    for i, name in enumerate(names):
+        rows.append(row_of(name, [own == i for own in labels], series))
+    rows.append(row_of(ALL, [own >= 0 for own in labels], series))
+    rows = [row for row in rows if row["share of tokens"]]
+    formats = {column: ".3f" if column in series else ".1%" for column in rows[0]}
     return Table(f"{title}: nats per token, and share of the whole", rows, formats)
 
 
-def sums_by(labels: list[np.ndarray], n: int, values: list[np.ndarray]) -> np.ndarray:
-    """(n + 1, stories): the sum of the values of each story's tokens with each label, and of all"""
-    sums = [np.bincount(own, value, n) for own, value in zip(labels, values)]
-    by_label = np.stack(sums, axis=1)
-    return np.vstack([by_label, by_label.sum(0)])
+def row_of(name: str, chosen: list[np.ndarray], series: dict[str, list[np.ndarray]]) -> dict:
+    """chosen: for each story (tokens + 1,) bool"""
+    counts = np.array([own.sum() for own in chosen])
+    row = {"tokens": name, "share of tokens": counts.sum() / sum(map(len, chosen))}
+    for model, stories in series.items():
+        sums = np.array([nats[own].sum() for nats, own in zip(stories, chosen)])
+        row[model] = ratio(sums, counts).cell if counts.any() else None
+        row[f"{model}, share"] = sums.sum() / np.concatenate(stories).sum()
+    return row
 
 
 def loss_figure(by_kind: Table, by_position: Table, models: Sequence[str]):
     """What each kind adds to the mean loss of each model, and the loss along a story."""
     from matplotlib.figure import Figure  # here, as it is slow to import
 
-    rows = by_kind.rows[:-1]
-    height = 0.8 / len(models)
-    figure = Figure(figsize=(10, 1.8 + 0.3 * len(rows) * max(1, len(models) / 3)))
-    figure.set_layout_engine("constrained")
+    figure = Figure(figsize=(10, 4 + 0.4 * len(models)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
-    for number, model in enumerate(models):
+    rows = by_kind.rows[:-1]  # without "all"
+    bins = by_position.rows[:-1]
+    y = np.arange(len(rows))
+    thickness = 0.8 / len(models)
+    for i, model in enumerate(models):
         parts = [row["share of tokens"] * row[model][0] for row in rows]
-        y = np.arange(len(rows)) + number * height
-        left.barh(y, parts, height, color=f"C{number}", label=model)
-        for at, part, row in zip(y, parts, rows):
-            left.text(part, at, f" {row[model][0]:.2f}", va="center", fontsize=7)
-        values = [row[model][0] for row in by_position.rows[:-1]]
-        right.plot(range(len(values)), values, marker="o", color=f"C{number}")
-    labels = [f"{row['kind']} ({row['share of tokens']:.0%})" for row in rows]
-    left.set_yticks(np.arange(len(rows)) + 0.4 - height / 2, labels)
+        left.barh(y + i * thickness, parts, thickness, label=model)
+        values = [row[model][0] for row in bins]
+        right.plot([row["tokens"] for row in bins], values, marker="o")
+    left.set_yticks(y + 0.4 - thickness / 2, [row["tokens"] for row in rows])
     left.invert_yaxis()
-    left.set_title("Part of the mean loss (number: nats each; %: of tokens)", fontsize=10)
-    left.set_xlabel("nats per token of the story")
-    labels = [row["kind"] for row in by_position.rows[:-1]]
-    right.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
-    right.set_title("Loss along the story, nats per token", fontsize=10)
-    right.set_xlabel("token of the story")
+    left.set_title("What each kind of token adds to the mean loss (nats)", fontsize=10)
+    right.set_title("Loss along the story (nats per token)", fontsize=10)
+    right.tick_params(axis="x", rotation=30)
     for axes in (left, right):
         axes.grid(alpha=0.3)
-        axes.tick_params(labelsize=8)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=min(4, len(models)), frameon=False, fontsize=8)
+    figure.legend(loc="outside lower center", frameon=False)
     return figure

@@ -1,5 +1,6 @@
 """probe.py --pairs: our pairs are balanced; scores are those of transformers."""
 
+import argparse
 import collections
 import csv
 import math
@@ -16,8 +17,7 @@ from nanostories.checkpoints.huggingface import save_hf
 from nanostories.checkpoints.models import open_model
 from nanostories.cli import UserError
 from nanostories.corpus.builtin_stories import PRONOUNS
-from nanostories.generation.backends import load_backend
-from nanostories.grading.pairs import GRAMMAR, Pair, pair_leads, pair_tables, read_pairs
+from nanostories.grading.pairs import GRAMMAR, Pair, pair_tables, read_pairs
 from nanostories.results import load
 
 OURS = read_pairs(GRAMMAR)
@@ -64,9 +64,9 @@ def test_who_counts_words_or_their_neighbors_scores_near_chance(stories):
     for model in (unigram, bigram):
         own = [model(pair.right) - model(pair.wrong) for pair in OURS]
         leads[model.__name__] = np.array(own)
-    of_all, by_phenomenon, *_ = pair_tables(OURS, leads)
-    assert all(row["unigram"][0] == 0.5 for row in by_phenomenon.rows)
-    assert of_all.rows[1]["all"][0] <= 0.65
+    rows = pair_tables(OURS, leads)[0].rows
+    assert all(row["unigram"][0] == 0.5 for row in rows)
+    assert rows[0]["phenomenon"] == "all" and rows[0]["bigram"][0] <= 0.65
 
 
 def test_our_sentences_are_forty_of_each_and_of_words_in_stories(stories):
@@ -95,9 +95,8 @@ def test_pairs_of_blimp_and_zorro_in_one_folder(tmp_path):
     "name, content, message",
     [
         ("a.txt", b"one line .\n", "no partner"),
-        ("a.txt", b"one .\n\n", "line 1 or 2 is empty"),
         ("a.txt", b"\xff\n\xff\n", "UTF-8"),
-        ("a.csv", b"one,two\n", "BLiMP"),
+        ("a.csv", b"one,two\n", "line 1: must be like"),
         ("a.jsonl", b"", "no pairs"),
         ("a.jsonl", BLIMP.encode() + b"{\n", "line 2: must be like"),
         ("a.jsonl", b'{"sentence_good": "It is."}\n', "line 1: must be like"),
@@ -130,10 +129,12 @@ def test_verdicts_are_those_of_transformers(tmp_path, prefix):
         with torch.no_grad():
             return -theirs(ids, labels=ids).loss.item() * (ids.size(1) - 1)
 
-    pairs = some_pairs()
-    leads = pair_leads("m", load_backend(open_model(f"hf:{tmp_path}")), pairs)
-    expected = np.array([naive(pair.right) - naive(pair.wrong) for pair in pairs])
-    assert np.allclose(leads, expected, atol=1e-3)
+    texts = [text for pair in some_pairs() for text in (pair.right, pair.wrong)]
+    args = argparse.Namespace(out=tmp_path)
+    found, _ = probe.read_by_all(args, [open_model(f"hf:{tmp_path}")], texts, ends=False)
+    (nats,) = found.values()
+    for text in texts:
+        assert nats[text].sum() == pytest.approx(naive(text), abs=1e-3)
 
 
 def test_the_command_writes_shares_of_groups(command_line, tmp_path):
@@ -144,10 +145,9 @@ def test_the_command_writes_shares_of_groups(command_line, tmp_path):
     save_run(tmp_path / "out" / "random", model_to_probe())
     run = command_line(probe, tmp_path)
     assert run("out", "--pairs")[0] == 0
-    of_all, by_phenomenon, differences = load(tmp_path / "out" / "grammar.json").tables
-    assert [row["run"] for row in of_all.rows] == ["fixed", "random", "(chance)"]
-    assert len(by_phenomenon.rows) == 13
-    assert all(row["fixed"][0] == 0.5 for row in by_phenomenon.rows)
+    shares, differences = load(tmp_path / "out" / "grammar.json").tables
+    assert len(shares.rows) == 1 + 13 and shares.columns[1:] == ["fixed", "random"]
+    assert all(row["fixed"][0] == 0.5 for row in shares.rows)
     assert differences.rows[0]["run"] == "fixed - random" and differences.rows[0]["set"] == "all"
     assert (tmp_path / "out" / "grammar.svg").exists()
     with (tmp_path / "out" / "grammar.csv").open(newline="") as file:
@@ -158,7 +158,7 @@ def test_the_command_writes_shares_of_groups(command_line, tmp_path):
 
 def test_pairs_of_a_group_are_one_trial():
     pairs = [Pair("p", str(i // 2), f"right {i}", f"wrong {i}") for i in range(40)]
-    of_all, *_ = pair_tables(pairs, {"good": np.ones(40), "tied": np.zeros(40)})
-    good, tied, _ = of_all.rows
-    assert good["all"][0] == 1 and good["all"][1] < 0.9  # of 20, not of 40
-    assert tied["all"][0] == 0.5
+    shares, *_ = pair_tables(pairs, {"good": np.ones(40), "tied": np.zeros(40)})
+    row = shares.rows[0]
+    assert row["good"][0] == 1 and row["good"][1] < 0.9  # of 20, not of 40
+    assert row["tied"][0] == 0.5
