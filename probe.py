@@ -69,29 +69,33 @@ def parse_arguments() -> argparse.Namespace:
         " these"
     )
     parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)
-    prompts = (
-        "instead of our three sets: plain prompts, as for sample.py, which are only continued, or"
-        " prompts"
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--prompts",
+        nargs="+",
+        type=existing_file,
+        default=[],
+        metavar="FILE",
+        help="instead of our three sets: plain prompts, as for sample.py, which are only continued,"
+        " or prompts with answers, as in prompts/facts.jsonl; writes probe-FILE.csv",
     )
-    prompts += " with answers, as in prompts/facts.jsonl; writes probe-FILE.csv"
-    parser.add_argument(
-        "--prompts", nargs="+", type=existing_file, default=[], metavar="FILE", help=prompts
-    )
-    parser.add_argument(
+    instead.add_argument(
         "--pairs",
         nargs="?",
         type=existing_path,
         const=GRAMMAR,
         metavar="FILE_OR_FOLDER",
-        help="grammar: which of two sentences is likelier? Ours (prompts/grammar.jsonl), or .jsonl"
-        " files as BLiMP has them, or .txt files as Zorro has them",
+        help="grammar: is the right one of two sentences likelier? Ours (prompts/grammar.jsonl), or"
+        " .jsonl files as in BLiMP, or .txt files as in Zorro",
     )
-    parser.add_argument(
+    instead.add_argument(
         "--loss_by_kind",
         action="store_true",
-        help="where the loss goes: how well names, function words, ends of stories … are predicted",
+        help="where the loss goes: to names, function words, ends of stories …",
     )
-    parser.add_shared("data")
+    parser.add_shared(
+        "data", help="for --loss_by_kind: the corpus to read (default: the one of the runs)"
+    )
     parser.add_argument(
         "--max_new_tokens", type=positive, default=16, help="length of the greedy continuations"
     )
