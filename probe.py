@@ -263,12 +263,14 @@ def compare_losses(args: argparse.Namespace, models: list[Model]) -> tuple:
     corpora = {args.data or model.evaluation_corpus() for model in models}
     if len(corpora) > 1:
         raise UserError("these models learned different stories; name those to read with --data")
-    stories = list(itertools.islice(load_stories(corpora.pop(), "val")[1], STORIES))
+    corpus = corpora.pop()
+    stories = list(itertools.islice(load_stories(corpus, "val")[1], STORIES))
     found, tokenizer = read_by_all(args, models, stories, ends=True)
     losses = {}
     for name, nats in found.items():
         losses[name] = [-nats[story] for story in stories]
     tables = loss_tables(token_kinds(stories, tokenizer), losses)
+    tables[0].about = f"{len(stories)} validation stories of {corpus}. {tables[0].about}"
     return "loss_by_kind", tables, loss_figure(*tables[:2], list(losses))
 
 

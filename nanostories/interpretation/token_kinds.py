@@ -15,8 +15,9 @@ import numpy as np
 import regex
 
 from nanostories.cli import UserError
+from nanostories.corpus.builtin_stories import PRONOUNS
 from nanostories.corpus.tokenizer import Tokenizer
-from nanostories.corpus.word_forms import STOP_WORDS, looks_english
+from nanostories.corpus.word_forms import looks_english
 from nanostories.interpretation.word_classes import (
     FUNCTION_WORDS,
     names_in,
@@ -49,10 +50,14 @@ ALL = "all"
 # Bins of positions in the story, and the first position of each
 BINS = (0, 16, 32, 64, 128, 256)
 POSITIONS = ("1 to 16", "17 to 32", "33 to 64", "65 to 128", "129 to 256", "257 on")
-FUNCTION = {*STOP_WORDS, *FUNCTION_WORDS}
-# Before the first word of a story, of a sentence and of direct speech
-BEFORE_BEGINNING = regex.compile(
-    r"""(?:^\s*|\p{Sentence_Terminal}["”'’]*\s+["“'‘]*|[。！？]["”」』]*|["“„「])$"""
+AUXILIARIES = (
+    "be am is are was were been being have has had do does did can could will would shall should"
+    " may might must don didn doesn isn wasn weren couldn wouldn hadn"
+).split()
+FUNCTION = {*PRONOUNS, *FUNCTION_WORDS, *AUXILIARIES}
+# A word with what stands before it: nothing, the end of a sentence, or the beginning of speech
+BEGINNING = regex.compile(
+    r"""(?:^\s*|\p{Sentence_Terminal}["”'’]*\s+["“'‘]*|[。！？]["”」』]*|["“„「])(?!\p{Ll})\w+$"""
 )
 
 
@@ -84,14 +89,12 @@ def kinds_of_pieces(pieces: Sequence[str], names: set[str], function_words: set[
         word = form.strip()
         if any(char.isalnum() for char in word):
             before = "".join(pieces[max(0, members[0] - 4) : members[0]])
-            space = form[: len(form) - len(form.lstrip())]
-            kind = kind_of_word(word, names, function_words, mentioned)
-            if not word[0].islower() and BEFORE_BEGINNING.search(before + space):
-                kind = "beginning of a sentence"
-            mentioned.add(word.lower())
-            kinds[members[0]] = kind
-            for i in members[1:]:
+            for i in members:
                 kinds[i] = "inside of a word"
+            kinds[members[0]] = kind_of_word(word, names, function_words, mentioned)
+            if BEGINNING.search(before + form):
+                kinds[members[0]] = "beginning of a sentence"
+            mentioned.add(word.lower())
     return kinds
 
 
@@ -100,7 +103,7 @@ def kind_of_word(word: str, names: set[str], function_words: set[str], mentioned
     order = "again" if lower in mentioned else "first"
     if word[0].isupper() and lower in names:
         return f"name, {order}"
-    if lower in function_words or word[0] == "'":  # 's, 'll
+    if lower in function_words or word[0] in "'’":  # 's, 'll
         return "function word"
     return f"content word, {order}"
 

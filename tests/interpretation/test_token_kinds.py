@@ -18,7 +18,8 @@ said: content word, first | ,: punctuation | ": quotation mark | Look: beginning
 ,: punctuation | Tom: name, again | 's: function word | z: content word, again
 ebra: inside of a word | fish: inside of a word | !": quotation mark
 Then: beginning of a sentence | Tom: name, again | : punctuation | : punctuation
-look: content word, first | ed: inside of a word | at: function word | it: function word | .: punctuation
+look: content word, first | ed: inside of a word
+at: function word | it: function word | .: punctuation
 """
 
 
