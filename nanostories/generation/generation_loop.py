@@ -154,7 +154,7 @@ def most_likely(
 ) -> tuple[float, list[int], bool]:
     """Mean log-probability of a token, tokens, and whether it ended by itself. Texts compete by
     that mean, as in transformers.generate(num_beams=beams): candidates that end are set aside, and
-    the search ends when no growing text could beat the worst of the `beams` best of those."""
+    the search ends when no growing text now beats the worst of the `beams` best of those."""
     logits = read(decoder, 0, prompt)[None]
     growing = [(0.0, [], 0)]  # log-probability, tokens, the slot that they come from
     ended = []
