@@ -1,8 +1,9 @@
 """
-Means over texts that come in clusters (completions of one prompt, excerpts of one story), with 95%
-intervals.
+What rouge.py measures: means over texts that come in clusters (completions of one prompt, excerpts
+of one story), with 95% intervals, beside a baseline.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,48 +17,48 @@ class ClusteredValues(NamedTuple):
     values: np.ndarray  # (n,) float; NaN where it is undefined
     clusters: np.ndarray  # (n,) the prompt of a completion, the story of a held-out excerpt
 
-
-def compare(
-    ours: ClusteredValues,
-    theirs: ClusteredValues | None,
-    paired: bool = False,
-    max_value: float = 1.0,
-) -> dict[str, list[float]]:
-    """{"completions", "baseline", "difference": [mean, low, high]}; without the last two if there
-    is no baseline.
-
-    paired: both have the same clusters. max_value: the largest possible; the smallest is 0."""
-    a = mean(ours)
-    found = {"completions": clipped(a, 0.0, max_value)}
-    if theirs is None or np.isnan(theirs.values).all():
-        return found
-    b = mean(theirs)
-    found["baseline"] = clipped(b, 0.0, max_value)
-    value = a.value - b.value
-    if paired:
-        by_cluster = cluster_means(ours) - cluster_means(theirs)
-        margin = margin_of(estimate(by_cluster))
-    else:
-        margin = np.hypot(margin_of(a), margin_of(b))
-    difference = Estimate(value, value - margin, value + margin, np.nan)
-    found["difference"] = clipped(difference, -max_value, max_value)
-    return found
+    def by_cluster(self) -> tuple[np.ndarray, np.ndarray]:
+        """(the sum of each cluster's values, their number)"""
+        is_known = ~np.isnan(self.values)
+        clusters = np.unique(self.clusters[is_known], return_inverse=True)[1]
+        return np.bincount(clusters, self.values[is_known]), np.bincount(clusters)
 
 
-def sums(texts: ClusteredValues) -> tuple[np.ndarray, np.ndarray]:
-    """(the sum of each cluster's values, their number)"""
-    known = ~np.isnan(texts.values)
-    clusters = np.unique(texts.clusters[known], return_inverse=True)[1]
-    return np.bincount(clusters, texts.values[known]), np.bincount(clusters)
+@dataclass
+class Metric:
+    title: str
+    completions: ClusteredValues
+    baseline: ClusteredValues | None = None
+    is_paired: bool = False  # both have the same clusters
+    largest: float = 1.0  # of possible values; the smallest is 0
 
+    @property
+    def is_defined(self) -> bool:
+        return not np.isnan(self.completions.values).all()
 
-def mean(texts: ClusteredValues) -> Estimate:
-    return ratio(*sums(texts))
+    def cells(self) -> dict[str, list[float]]:
+        """{"completions", "baseline", "difference": [mean, low, high]}; without the last two if
+        there is no baseline."""
+        ours = ratio(*self.completions.by_cluster())
+        cells = {"completions": clipped(ours, 0.0, self.largest)}
+        if self.baseline is None or np.isnan(self.baseline.values).all():
+            return cells
+        theirs = ratio(*self.baseline.by_cluster())
+        cells["baseline"] = clipped(theirs, 0.0, self.largest)
+        if self.is_paired:
+            margin = margin_of(estimate(self.differences()))
+        else:
+            margin = np.hypot(margin_of(ours), margin_of(theirs))
+        value = ours.value - theirs.value
+        difference = Estimate(value, value - margin, value + margin, np.nan)
+        cells["difference"] = clipped(difference, -self.largest, self.largest)
+        return cells
 
-
-def cluster_means(texts: ClusteredValues) -> np.ndarray:
-    total, n = sums(texts)
-    return total / n
+    def differences(self) -> np.ndarray:
+        """(clusters,) of their means."""
+        total, n = self.completions.by_cluster()
+        total_baseline, n_baseline = self.baseline.by_cluster()
+        return total / n - total_baseline / n_baseline
 
 
 def margin_of(found: Estimate) -> float:
