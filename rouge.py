@@ -38,7 +38,6 @@ from nanostories.novelty.words import WordCorpus, draw_excerpts, open_corpus, wo
 from nanostories.results import Table, save
 from nanostories.tables import write_table
 
-N_SAME_PROMPT = 4  # completions of its own prompt that each is compared with
 N_OTHER_ENDINGS = 10  # that are compared with each true ending, as its baseline
 MIN_EXCERPTS = 400  # of held-out stories: half of them decide how long a copied passage must be
 SHARES = (1, 2, 4, 8)  # k of the k-grams that are looked for in all training stories
@@ -78,20 +77,22 @@ def overlap(a: Counter, b: Counter) -> Score:
 
 
 # ---- The comparisons ----
-class Settings(NamedTuple):
-    k: int
-    counting: str
-    n_others: int  # completions of other prompts that each is compared with
-
-
 @dataclass
 class Texts:
-    """A run's completions of one split, then excerpts of held-out stories, as ids of words."""
+    """A run's completions of one split, then excerpts of held-out stories."""
 
-    words: list[np.ndarray]
+    words: list[np.ndarray]  # ids
     n_completions: int
     prompts: np.ndarray  # (completions,)
     clusters: np.ndarray  # (texts,) the prompt of a completion, the story of an excerpt
+
+    def metric(self, title: str, values: np.ndarray, baseline: np.ndarray, **facts) -> Metric:
+        """values: (texts,) baseline: the numbers of the excerpts that count."""
+        completions = np.arange(self.n_completions)
+        columns = []
+        for some in (completions, baseline):
+            columns.append(ClusteredValues(values[some], self.clusters[some]))
+        return Metric(title, *columns, **facts)
 
 
 def read_texts(run: Path, samples: list[dict], corpus: WordCorpus) -> Texts:
@@ -109,32 +110,62 @@ def read_texts(run: Path, samples: list[dict], corpus: WordCorpus) -> Texts:
 
 
 def search_training_stories(
-    texts: Texts, corpus: WordCorpus, settings: Settings
-) -> tuple[Found, Found, list[np.ndarray]]:
-    """Returns what is found of the texts as they stand; with their names masked, which shows
-    retold stories ("templates"); and the masked texts."""
+    texts: Texts, corpus: WordCorpus, k: int, counting: str
+) -> tuple[Found, Found]:
+    """What is found of the texts as they stand, and with names masked: retold stories, too."""
     stream = corpus.stream
-    found = search(texts.words, stream, settings.k, settings.counting, "training stories")
+    found = search(texts.words, stream, k, counting, "training stories")
     classes = flags.mask_names(corpus)
     masked = [classes[words] for words in texts.words]
     masked_stream = Stream(classes[stream.ids], stream.bounds)
     label = "training stories, names masked"
-    found_masked = search(masked, masked_stream, settings.k, settings.counting, label)
-    return found, found_masked, masked
+    return found, search(masked, masked_stream, k, counting, label)
 
 
-def compare_with_endings(
-    samples: list[dict], grams: list[Counter], corpus: WordCorpus, settings: Settings
+def excerpts_to_count(texts: Texts, found: Found) -> np.ndarray:
+    """Their numbers: of all but those that are in the training set verbatim, unless they are too
+    short to be flagged."""
+    lengths = np.array([len(words) for words in texts.words])
+    counts = (found.longest() < lengths) | (lengths < flags.MIN_WORDS)
+    counts[: texts.n_completions] = False
+    return np.flatnonzero(counts)
+
+
+def measure(
+    samples: list[dict], texts: Texts, found: Found, excerpts: np.ndarray, args: argparse.Namespace
 ) -> dict[str, Metric]:
-    """grams: of the completions. Baseline: other stories' endings."""
-    endings = {}  # k-grams, by prompt
+    """Without those that no completion has, for want of endings or of prompts."""
+    grams = [kgrams(words, args.k, args.counting) for words in texts.words]
+    metrics = compare_with_endings(samples, args)
+    n = texts.n_completions
+    others = np.full(len(grams), np.nan)
+    others[:n] = nearest_other(grams[:n], texts.prompts, args.others)
+    counted = [grams[i] for i in excerpts]
+    others[excerpts] = nearest_other(counted, texts.clusters[excerpts], args.others)
+
+    def add(name: str, title: str, values: np.ndarray, **facts) -> None:
+        if not np.isnan(values[:n]).all():
+            metrics[name] = texts.metric(title, values, excerpts, **facts)
+
+    add("other_prompt_f", f"highest F with {args.others} completions of other prompts", others)
+    add("training_f", "F with the nearest training story", found.f)
+    precision = "largest share of a completion's k-grams in one training story"
+    add("training_precision", precision, found.precision)
+    for k in SHARES:
+        add(f"share_{k}", f"share of {k}-grams in the training set", found.share(k))
+    span = "longest passage shared with a training story"
+    add("span", span, found.longest(), largest=np.inf)
+    return metrics
+
+
+def compare_with_endings(samples: list[dict], args: argparse.Namespace) -> dict[str, Metric]:
+    """Baseline: other stories' endings."""
+    endings = {}  # by prompt
     pairs = []
-    for row, completion in zip(samples, grams):
-        reference = (row.get("reference") or "").strip()
-        if reference:
-            words = corpus.encode(reference)
-            endings[row["prompt_index"]] = kgrams(words, settings.k, settings.counting)
-            pairs.append((row["prompt_index"], completion))
+    for row in samples:
+        if row["reference"] and row["reference"].strip():
+            endings[row["prompt_index"]] = words_of(row["reference"])
+            pairs.append((row["prompt_index"], words_of(row["completion"])))
     prompts = list(endings)
     baseline_pairs = []
     for i, prompt in enumerate(prompts):
@@ -142,198 +173,124 @@ def compare_with_endings(
         baseline_pairs += [(prompt, endings[other]) for other in others]
     if not baseline_pairs:
         return {}
-
-    def values(pairs: list, name: str) -> ClusteredValues:
-        scores = [getattr(overlap(text, endings[prompt]), name) for prompt, text in pairs]
-        return ClusteredValues(np.array(scores), np.array([prompt for prompt, _ in pairs]))
-
+    columns = []
+    for some in (pairs, baseline_pairs):
+        scores = [rouge_k(text, endings[prompt], args.k, args.counting) for prompt, text in some]
+        columns.append((np.array(scores), np.array([prompt for prompt, _ in some])))
     metrics = {}
     for name, title in (("f", "F with"), ("precision", "precision against")):
-        ours = values(pairs, name)
-        baseline = values(baseline_pairs, name)
-        metrics[f"ending_{name}"] = Metric(f"{title} the true ending", ours, baseline, True)
+        field = Score._fields.index(name)
+        both = [ClusteredValues(scores[:, field], prompts) for scores, prompts in columns]
+        metrics[f"ending_{name}"] = Metric(f"{title} the true ending", *both, is_paired=True)
     return metrics
 
 
-def nearest_other(
-    grams: list[Counter], groups: np.ndarray, n_others: int, n_same: int = 0
-) -> np.ndarray:
+def nearest_other(grams: list[Counter], groups: np.ndarray, n_others: int) -> np.ndarray:
     """(n,) the highest F of each text's k-grams with those of `n_others` texts, each of another
-    group (another prompt), and of `n_same` texts of its own group, all drawn at random; NaN if
-    there are too few."""
+    group (another prompt), drawn at random; NaN if there are too few groups."""
     members = {}
     for i, group in enumerate(groups.tolist()):
         members.setdefault(group, []).append(i)
-    rng = random.Random(0)
     highest = np.full(len(grams), np.nan)
+    if len(members) <= n_others:
+        return highest
+    rng = random.Random(0)
     for i, group in enumerate(groups.tolist()):
-        same = [j for j in members[group] if j != i]
-        if len(members) > n_others and len(same) >= n_same:
-            others = [x for x in rng.sample(list(members), n_others + 1) if x != group]
-            drawn = [rng.choice(members[other]) for other in others[:n_others]]
-            drawn += rng.sample(same, n_same)
-            highest[i] = max(overlap(grams[i], grams[j]).f for j in drawn)
+        others = [x for x in rng.sample(list(members), n_others + 1) if x != group]
+        drawn = [rng.choice(members[other]) for other in others[:n_others]]
+        highest[i] = max(overlap(grams[i], grams[j]).f for j in drawn)
     return highest
-
-
-def compare_with_others(
-    texts: Texts, grams: list[Counter], excerpts: np.ndarray, n_others: int
-) -> dict[str, Metric]:
-    """grams: of all texts. excerpts: (excerpts,) the numbers of the texts that are the baseline."""
-    n = texts.n_completions
-    stories = texts.clusters[excerpts]
-    baseline = nearest_other([grams[i] for i in excerpts], stories, n_others)
-    others = nearest_other(grams[:n], texts.prompts, n_others)
-    any_prompt = nearest_other(grams[:n], texts.prompts, n_others, N_SAME_PROMPT)
-    clusters = texts.clusters[:n]
-    return {
-        "other_prompt_f": Metric(
-            f"highest F with {n_others} completions of other prompts",
-            ClusteredValues(others, clusters),
-            ClusteredValues(baseline, stories),
-        ),
-        "any_completion_f": Metric(
-            f"highest F with {n_others} of other prompts and {N_SAME_PROMPT} of the same prompt",
-            ClusteredValues(any_prompt, clusters),
-        ),
-    }
-
-
-def compare_with_training_stories(
-    texts: Texts, found: Found, excerpts: np.ndarray
-) -> dict[str, Metric]:
-    n = texts.n_completions
-
-    def metric(title: str, values: np.ndarray, largest: float = 1.0) -> Metric:
-        ours = ClusteredValues(values[:n], texts.clusters[:n])
-        baseline = ClusteredValues(values[excerpts], texts.clusters[excerpts])
-        return Metric(title, ours, baseline, largest=largest)
-
-    precision = "largest share of a completion's k-grams in one training story"
-    metrics = {
-        "training_f": metric("F with the nearest training story", found.f),
-        "training_precision": metric(precision, found.precision),
-    }
-    for k in SHARES:
-        title = f"share of {k}-grams in the training set"
-        metrics[f"share_{k}"] = metric(title, found.share(k))
-    title = "longest passage shared with a training story"
-    metrics["span"] = metric(title, found.longest(), largest=np.inf)
-    return metrics
 
 
 # ---- One split of a run ----
 @dataclass
 class Analysis:
+    label: str
     run: Path
     split: str
     settings: dict  # how it was sampled: only like settings compare
     metrics: dict[str, Metric]
     flags: list[str]  # of the completions
-    baseline_flags: list[str]  # of every second held-out story's excerpts
+    baseline_flags: list[str]  # of the excerpts of every second held-out story
     min_copied_words: int
-    n_excerpts: int
-    n_left_out: int  # excerpts that are in the training set
+    left_out: float  # the share of excerpts that are in the training set
     csv_rows: list[dict]
-
-    @property
-    def label(self) -> str:
-        return f"{self.run}, {SPLITS[self.split]} stories"
 
 
 def analyze(
-    run: Path, samples: list[dict], corpus: WordCorpus, data: Path, settings: Settings
+    run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args: argparse.Namespace
 ) -> Analysis:
     """samples: of a single split."""
     texts = read_texts(run, samples, corpus)
-    n = texts.n_completions
-    found, found_masked, masked = search_training_stories(texts, corpus, settings)
-
-    # Excerpts that are in the training set verbatim are left out, unless they are too short to be
-    # flagged. Half of the stories set how long a copied passage must be to be flagged; what is
-    # flagged of the other half are false alarms.
-    lengths = np.array([len(words) for words in texts.words])
-    is_new = (found.longest() < lengths) | (lengths < flags.MIN_WORDS)
-    excerpts = n + np.flatnonzero(is_new[n:])
+    found, masked = search_training_stories(texts, corpus, args.k, args.counting)
+    excerpts = excerpts_to_count(texts, found)
+    # Half of the stories set how long a copied passage must be; what is flagged of the other half
+    # are false alarms.
     is_even = texts.clusters[excerpts] % 2 == 0
     min_copied_words = flags.copied_length(found.longest()[excerpts[is_even]])
-    flagged = []
-    for i, words in enumerate(texts.words):
-        if flags.is_copy(words, found.spans[i], min_copied_words):
-            flagged.append("copy")
-        elif flags.is_template(masked[i], found_masked.precision[i], settings.k):
-            flagged.append("template")
-        else:
-            flagged.append("")
-
-    grams = [kgrams(words, settings.k, settings.counting) for words in texts.words]
-    metrics = compare_with_endings(samples, grams[:n], corpus, settings)
-    metrics |= compare_with_others(texts, grams, excerpts, settings.n_others)
-    metrics |= compare_with_training_stories(texts, found, excerpts)
+    flagged = flags.flag_texts(found, masked, args.k, min_copied_words)
+    split = samples[0].get("split", "val")
     n_prompts = len(set(texts.prompts))
-    sampled = {name: samples[0].get(name) for name in SAMPLING_SETTINGS}
-    sampled["stories"] = text_identity(data)
-    sampled["prompts"] = n_prompts
-    sampled["completions per prompt"] = n / n_prompts
-    sampled["checkpoint"] = samples[0].get("weights")
+    settings = {name: samples[0].get(name) for name in SAMPLING_SETTINGS}
+    settings["stories"] = text_identity(data)
+    settings["prompts"] = n_prompts
+    settings["completions per prompt"] = len(samples) / n_prompts
+    settings["checkpoint"] = samples[0].get("weights")
     return Analysis(
+        label=f"{run}, {SPLITS[split]} stories",
         run=run,
-        split=samples[0].get("split", "val"),
-        settings=sampled,
-        metrics={name: metric for name, metric in metrics.items() if metric.is_defined},
-        flags=flagged[:n],
+        split=split,
+        settings=settings,
+        metrics=measure(samples, texts, found, excerpts, args),
+        flags=flagged[: len(samples)],
         baseline_flags=[flagged[i] for i in excerpts[~is_even]],
         min_copied_words=min_copied_words,
-        n_excerpts=len(excerpts),
-        n_left_out=len(texts.words) - n - len(excerpts),
-        csv_rows=flags.describe_completions(samples, corpus, flagged, found, found_masked),
+        left_out=1 - len(excerpts) / (len(flagged) - len(samples)),
+        csv_rows=flags.describe_completions(samples, corpus, flagged, found, masked),
     )
 
 
 # ---- The tables ----
-def tables_of(analyses: list[Analysis], base: Path, settings: Settings) -> list[Table]:
+def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) -> list[Table]:
     """Of one or several runs; their names are paths from `base`."""
     rows = []
     flag_rows = []
     passages = []
     for analysis in analyses:
-        run = label_of(analysis.run, base)
-        split = SPLITS[analysis.split]
+        own = {"run": label_of(analysis.run, base), "split": SPLITS[analysis.split]}
         for metric in analysis.metrics.values():
-            facts = {"run": run, "split": split, "cut": analysis.settings["cut"]}
-            rows.append(facts | {"metric": metric.title} | metric.cells())
-        for flag in flags.FLAGS:
+            cut = analysis.settings["cut"]
+            rows.append(own | {"cut": cut, "metric": metric.title} | metric.cells())
+        criteria = {
+            "copy": f"{analysis.min_copied_words} words in a row",
+            "template": f"{flags.TEMPLATE:.0%} of its {args.k}-grams, names masked",
+        }
+        for flag, criterion in criteria.items():
             flag_rows.append(
-                {
-                    "run": run,
-                    "split": split,
+                own
+                | {
                     "flagged": flag,
+                    "if one training story has": criterion,
                     "completions": count_of(flag, analysis.flags),
                     "held-out": count_of(flag, analysis.baseline_flags),
                 }
             )
-        passages += flags.flagged_rows(run, analysis.csv_rows)
-    k = settings.k
-    counted = "once per text" if settings.counting == "set" else "as often as it occurs"
+        passages += flags.flagged_rows(own["run"], analysis.csv_rows)
+    counted = "once per text" if args.counting == "set" else "as often as it occurs"
     about = (
-        f"ROUGE-{k}: each {k}-gram of words counts {counted}. Passages are in words. Intervals are"
-        " 95%, over prompts. The baseline is excerpts of held-out stories, as long as the"
+        f"ROUGE-{args.k}: each {args.k}-gram of words counts {counted}. Passages are in words."
+        " Intervals are 95%, over prompts. Baseline: excerpts of held-out stories, as long as the"
         " completions; for the true ending, other stories' endings. Each completion is compared"
         " with a fixed number of others, because a maximum grows with the number compared."
-    )
-    lengths = sorted({analysis.min_copied_words for analysis in analyses})
-    rules = (
-        f"copy: at least {' or '.join(map(str, lengths))} words in a row are in one training"
-        f" story. template: at least {flags.TEMPLATE:.0%} of the {k}-grams are in one training"
-        " story, when names are masked."
     )
     formats = dict.fromkeys(("completions", "baseline", "difference"), ".3f")
     tables = [
         Table("Novelty", rows, formats, about=about, facts={"kind": "metrics"}),
-        Table("Flagged completions", flag_rows, about=rules, facts={"kind": "flags"}),
-        Table("Flagged passages", passages, facts={"kind": "passages"}),
+        Table("Flagged completions", flag_rows, facts={"kind": "flags"}),
     ]
-    return [table for table in tables if table.rows]
+    if passages:
+        tables.append(Table("Flagged passages", passages, facts={"kind": "passages"}))
+    return tables
 
 
 def count_of(flag: str, found: list[str]) -> str:
@@ -345,21 +302,19 @@ def difference_of_splits(validation: Analysis, training: Analysis) -> Table:
     rows = []
     for name, metric in training.metrics.items():
         if name in validation.metrics:
-            baseline = validation.metrics[name].completions
-            both = Metric(metric.title, metric.completions, baseline, largest=np.inf)
+            both = Metric("", metric.completions, validation.metrics[name].completions)
             rows.append({"metric": metric.title, "difference": both.cells()["difference"]})
     title = "Training minus validation stories: memorization"
     return Table(title, rows, {"difference": ".3f"}, facts={"kind": "memorization"})
 
 
-def warnings_of(analyses: list[Analysis], settings: Settings) -> list[str]:
+def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]:
     lines = []
     for analysis in analyses:
-        if analysis.n_left_out:
-            share = analysis.n_left_out / (analysis.n_left_out + analysis.n_excerpts)
+        if analysis.left_out:
             lines.append(
-                f"{analysis.label}: {share:.1%} of the held-out excerpts are in the training set"
-                " verbatim; they are left out"
+                f"{analysis.label}: {analysis.left_out:.1%} of the held-out excerpts are left out,"
+                " because they are in the training set verbatim"
             )
         n_copies = analysis.baseline_flags.count("copy")
         if n_copies > 3 * flags.FALSE_ALARMS * len(analysis.baseline_flags):
@@ -367,18 +322,15 @@ def warnings_of(analyses: list[Analysis], settings: Settings) -> list[str]:
                 f"{analysis.label}: {n_copies} held-out excerpts are flagged as copies: the splits"
                 " share near-copies of stories"
             )
-        n_prompts = analysis.settings["prompts"]
-        if n_prompts <= settings.n_others:
+        if "other_prompt_f" not in analysis.metrics:
             lines.append(
-                f"{analysis.label}: completions are not compared with each other, because"
-                f" {settings.n_others} others need {settings.n_others + 1} prompts, and there are"
-                f" {n_prompts}; lower --others, or sample more prompts"
+                f"{analysis.label}: completions are not compared with each other: that needs"
+                f" {args.others + 1} prompts; sample more, or lower --others"
             )
-    compared = [analysis.settings for analysis in analyses]
-    names = list(compared[0])
+    settings = [analysis.settings for analysis in analyses]
+    differ = [name for name in settings[0] if any(x[name] != settings[0][name] for x in settings)]
     if len({analysis.run for analysis in analyses}) > 1:
-        names.remove("checkpoint")
-    differ = [name for name in names if any(x[name] != compared[0][name] for x in compared)]
+        differ = [name for name in differ if name != "checkpoint"]
     if differ:
         lines.append(f"not sampled alike: {', '.join(differ)}")
     return lines
@@ -401,45 +353,42 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def analyze_run(run: Path, data: Path | None, settings: Settings) -> list[Analysis]:
+def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
     """Analyzes the completions of validation stories, then of training stories, where there are
     any."""
     model = model_directory(run)  # out/demo for its samples in out/demo/temperature-0.3
     samples = {split: read_rows(run / name) for split, name in SAMPLES.items()}
     if not any(samples.values()):
-        others = " ".join(str(path.parent) for path in sorted(run.glob("*/samples.jsonl")))
         remedy = f"write some: python sample.py --model {model} --eval 50"
-        if others:
-            remedy = f"there are some in {others}"
         raise UserError(f"{run / SAMPLES['val']}: no completions there; {remedy}")
-    if data is None and not (model / "ckpt.pt").exists():
+    if args.data is None and not (model / "ckpt.pt").exists():
         raise UserError(
             f"{run}: not a run of train.py; name the training set, as in --data data/tinystories"
         )
-    data = data or open_model(str(model)).evaluation_corpus()
+    data = args.data or open_model(str(model)).evaluation_corpus()
     corpus = open_corpus(data)
     analyses = []
     for split, by_key in samples.items():
         if by_key:
             rows = [row for _, row in sorted(by_key.items())]
-            analyses.append(analyze(run, rows, corpus, data, settings))
+            analyses.append(analyze(run, rows, corpus, data, args))
             name = "rouge-train.csv" if split == "train" else "rouge.csv"
             write_table(run / name, analyses[-1].csv_rows)
-    save_results(run / "rouge.json", analyses, settings)
+    save_results(run / "rouge.json", analyses, args)
     return analyses
 
 
-def save_results(path: Path, analyses: list[Analysis], settings: Settings) -> None:
+def save_results(path: Path, analyses: list[Analysis], args: argparse.Namespace) -> None:
     from nanostories.novelty.histograms import histograms  # here, as matplotlib is slow to import
 
-    tables = tables_of(analyses, path.parent, settings)
+    tables = tables_of(analyses, path.parent, args)
     is_one_run = len({analysis.run for analysis in analyses}) == 1
     if is_one_run and len(analyses) == 2:
         tables.append(difference_of_splits(*analyses))
     sources = [analysis.run / SAMPLES[analysis.split] for analysis in analyses]
     runs = {analysis.label: analysis.metrics for analysis in analyses}
     figure = histograms(runs, IN_PICTURE)
-    save(path, "rouge.py", tables, warnings_of(analyses, settings), sources, figure)
+    save(path, "rouge.py", tables, warnings_of(analyses, args), sources, figure)
 
 
 def comparison_path(runs: Sequence[Path]) -> Path:
@@ -452,18 +401,17 @@ def comparison_path(runs: Sequence[Path]) -> Path:
 def main() -> None:
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")
-    settings = Settings(args.k, args.counting, args.others)
     with one_line_errors(
         "rouge.py", interrupted="files of runs that were finished are written, others unchanged"
     ):
         runs = list({run.resolve(): run for run in args.runs or [newest_run()]}.values())
         analyses = []
         for run in runs:
-            analyses += analyze_run(run, args.data, settings)
+            analyses += analyze_run(run, args)
         path = runs[0] / "rouge.json"
         if len(runs) > 1:
             path = comparison_path(runs)
-            save_results(path, analyses, settings)
+            save_results(path, analyses, args)
         picture = path.with_suffix(".png")
         print(f"wrote {path}, {picture.name}, and in each run rouge*.csv")
         print(f"next: look at {picture}")

@@ -58,6 +58,19 @@ def is_template(masked: np.ndarray, precision: float, k: int) -> bool:
     return precision >= TEMPLATE and len(grams) > MIN_WORDS - k
 
 
+def flag_texts(found: Found, masked: Found, k: int, min_copied_words: int) -> list[str]:
+    """One of FLAGS for each text, or "". masked: what is found with names masked."""
+    flags = []
+    for i, words in enumerate(found.texts):
+        flag = ""
+        if is_template(masked.texts[i], masked.precision[i], k):
+            flag = "template"
+        if is_copy(words, found.spans[i], min_copied_words):
+            flag = "copy"
+        flags.append(flag)
+    return flags
+
+
 def describe_completions(
     samples: Sequence[dict], corpus: WordCorpus, flags: Sequence[str], found: Found, masked: Found
 ) -> list[dict]:
@@ -90,17 +103,14 @@ def describe_completions(
     return sorted(csv_rows, key=lambda row: (order.index(row["flag"]), -row["span_length"]))
 
 
-def shorten(text: str) -> str:
-    """On one line; also where no spaces are between words."""
-    text = " ".join(text.split())
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
-
-
 def flagged_rows(run: str, csv_rows: list[dict]) -> list[dict]:
     """The first flagged completions of a run, for a table."""
     rows = []
     for row in csv_rows[:N_SHOWN]:
         if row["flag"]:
+            span = " ".join(row["span"].split())
+            if len(span) > LONGEST:
+                span = f"{span[:LONGEST]} …"
             rows.append(
                 {
                     "run": run,
@@ -108,7 +118,7 @@ def flagged_rows(run: str, csv_rows: list[dict]) -> list[dict]:
                     "prompt.sample": f"{row['prompt_index']}.{row['sample_index']}",
                     "length": row["length"],
                     "longest passage": row["span_length"],
-                    "which is in the training set": shorten(row["span"]),
+                    "which is in the training set": span,
                 }
             )
     return rows

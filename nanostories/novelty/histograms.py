@@ -40,11 +40,8 @@ def histograms(runs: Mapping[str, Mapping[str, Metric]], names: Sequence[str]) -
 
 def common_bins(metrics: Sequence[Metric]) -> np.ndarray:
     """The same for all runs, so that their panels can be compared."""
-    values = []
-    for metric in metrics:
-        values.append(metric.completions.values)
-        if metric.baseline:
-            values.append(metric.baseline.values)
+    values = [metric.completions.values for metric in metrics]
+    values += [metric.baseline.values for metric in metrics]
     largest = max(0.01, np.nanmax(np.concatenate(values)))
     if np.isinf(metrics[0].largest):  # whole words
         width = np.ceil(largest / N_BINS)
@@ -52,9 +49,7 @@ def common_bins(metrics: Sequence[Metric]) -> np.ndarray:
     return np.linspace(0, largest, N_BINS + 1)
 
 
-def draw_histogram(axes, texts: ClusteredValues | None, bins: np.ndarray, style: dict) -> None:
-    if texts is None:
-        return
+def draw_histogram(axes, texts: ClusteredValues, bins: np.ndarray, style: dict) -> None:
     values = texts.values[~np.isnan(texts.values)]
     weights = np.full(len(values), 100 / max(len(values), 1))
     axes.hist(values, bins, weights=weights, **style)

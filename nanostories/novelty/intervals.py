@@ -28,30 +28,25 @@ class ClusteredValues(NamedTuple):
 class Metric:
     title: str
     completions: ClusteredValues
-    baseline: ClusteredValues | None = None
+    baseline: ClusteredValues
     is_paired: bool = False  # both have the same clusters
     largest: float = 1.0  # of possible values; the smallest is 0
-
-    @property
-    def is_defined(self) -> bool:
-        return not np.isnan(self.completions.values).all()
 
     def cells(self) -> dict[str, list[float]]:
         """{"completions", "baseline", "difference": [mean, low, high]}; without the last two if
         there is no baseline."""
         ours = ratio(*self.completions.by_cluster())
-        cells = {"completions": clipped(ours, 0.0, self.largest)}
-        if self.baseline is None or np.isnan(self.baseline.values).all():
+        cells = {"completions": self.clipped(ours)}
+        if np.isnan(self.baseline.values).all():
             return cells
         theirs = ratio(*self.baseline.by_cluster())
-        cells["baseline"] = clipped(theirs, 0.0, self.largest)
-        if self.is_paired:
-            margin = margin_of(estimate(self.differences()))
-        else:
-            margin = np.hypot(margin_of(ours), margin_of(theirs))
         value = ours.value - theirs.value
-        difference = Estimate(value, value - margin, value + margin, np.nan)
-        cells["difference"] = clipped(difference, -self.largest, self.largest)
+        margin = np.hypot(ours.high - ours.value, theirs.high - theirs.value)
+        if self.is_paired:
+            paired = estimate(self.differences())
+            margin = paired.high - paired.value
+        cells["baseline"] = self.clipped(theirs)
+        cells["difference"] = [value, value - margin, value + margin]
         return cells
 
     def differences(self) -> np.ndarray:
@@ -60,11 +55,5 @@ class Metric:
         total_baseline, n_baseline = self.baseline.by_cluster()
         return total / n - total_baseline / n_baseline
 
-
-def margin_of(found: Estimate) -> float:
-    return found.high - found.value
-
-
-def clipped(found: Estimate, smallest: float, largest: float) -> list[float]:
-    low, high = np.clip([found.low, found.high], smallest, largest).tolist()
-    return [float(found.value), low, high]
+    def clipped(self, found: Estimate) -> list[float]:
+        return [found.value, *np.clip([found.low, found.high], 0, self.largest)]

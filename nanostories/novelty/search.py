@@ -36,6 +36,7 @@ class Stream(NamedTuple):
 class Found(NamedTuple):
     """The results of a search, for each of n texts."""
 
+    texts: Sequence[np.ndarray]
     f: np.ndarray  # (n,) the largest ROUGE-k F with any story
     nearest: np.ndarray  # (n,) the first story with that F; -1 if no story shares a k-gram
     precision: np.ndarray  # (n,) the largest share of the text's k-grams that occurs in one story
@@ -84,7 +85,7 @@ def search(
             keep_larger(best.shared, best.container, found.shared, found.container)
             keep_larger(best.longest, best.source, found.longest, found.source)
             best.occurs[:] |= found.occurs
-    return results_of(index, best)
+    return results_of(texts, index, best)
 
 
 def keep_larger(values, stories, found_values, found_stories) -> None:
@@ -93,7 +94,7 @@ def keep_larger(values, stories, found_values, found_stories) -> None:
     stories[is_larger] = found_stories[is_larger]
 
 
-def results_of(index: "Index", best: "Best") -> Found:
+def results_of(texts: Sequence[np.ndarray], index: "Index", best: "Best") -> Found:
     longest = best.longest
     for length in range(1, SEED):
         longest = np.maximum(longest, length * best.occurs[index.nodes[length - 1]])
@@ -107,7 +108,7 @@ def results_of(index: "Index", best: "Best") -> Found:
         if end > start:
             source[i] = best.source[start + spans[i].argmax()]
     precision = best.shared / np.maximum(index.sizes, 1)
-    return Found(best.f, best.nearest, precision, best.container, spans, source)
+    return Found(texts, best.f, best.nearest, precision, best.container, spans, source)
 
 
 # ---- The index of the texts ----

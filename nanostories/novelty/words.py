@@ -10,21 +10,20 @@ train.bin.
 
 import collections
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-from nanostories.cli import UserError
 from nanostories.corpus.token_files import load_meta_and_tokens, stories_of
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.files import cache_directory, write_atomically
 from nanostories.novelty.search import Stream
 from nanostories.text import MID_SENTENCE_WORD, WORD, names_among, words_of
 
-TOKENS_PER_BLOCK = 1_000_000
+STORIES_PER_BLOCK = 5000
 RULES = 2  # in the names of kept files: count up whenever other words or names are read
 MOST_TOKENS = 1 << 16  # different ones, as they are uint16
 
@@ -78,8 +77,6 @@ def open_corpus(directory: str | Path) -> WordCorpus:
         stream = Stream(kept["ids"], kept["bounds"])
         words = str(kept["vocabulary"]).split()
         names = frozenset(str(kept["names"]).split())
-    if not words:
-        raise UserError(f"{directory}: its training stories have no words to compare")
     vocabulary = {word: i for i, word in enumerate(words)}
     return WordCorpus(stream, tokens, token_ends, held_out, tokenizer, vocabulary, names)
 
@@ -112,34 +109,22 @@ def draw_excerpts(
 def read_words(
     tokens: np.ndarray, token_ends: np.ndarray, tokenizer: Tokenizer, label: str
 ) -> dict[str, np.ndarray]:
-    """ids: (words,) uint32. bounds: (stories + 1,), as in search.Stream.
-    vocabulary, names: texts, one word a line."""
+    """ids, bounds: as in search.Stream. vocabulary, names: texts, one word a line."""
     reader = PieceReader(tokenizer)
     ids = []
-    ends = []
-    n_words = 0
-    blocks = blocks_of(tokens, token_ends)
-    for block in tqdm(blocks, label, unit="block", leave=False, disable=None, delay=1):
-        block_ids, block_ends = reader.read(block)
+    lengths = []
+    last_stories = slice(STORIES_PER_BLOCK - 1, -1, STORIES_PER_BLOCK)
+    blocks = np.split(tokens, token_ends[last_stories] + 1)
+    for block in tqdm(blocks, label, leave=False, disable=None, delay=1):
+        block_ids, block_lengths = reader.read(np.asarray(block))  # slices of a file are slow
         ids.append(block_ids)
-        ends.append(n_words + block_ends)
-        n_words += len(block_ids)
+        lengths.append(block_lengths)
     return {
         "ids": np.concatenate(ids),
-        "bounds": np.concatenate([[0], *ends]),
+        "bounds": np.cumsum(np.concatenate([[0], *lengths])),
         "vocabulary": np.array("\n".join(reader.vocabulary)),
         "names": np.array("\n".join(names_among(reader.mid_sentence))),
     }
-
-
-def blocks_of(tokens: np.ndarray, token_ends: np.ndarray) -> Iterator[np.ndarray]:
-    """Whole stories, about TOKENS_PER_BLOCK tokens at a time."""
-    start = 0
-    while start < len(tokens):
-        last = np.searchsorted(token_ends, start + TOKENS_PER_BLOCK)
-        stop = token_ends[min(last, len(token_ends) - 1)] + 1
-        yield np.asarray(tokens[start:stop])  # slices of a memory map are slow
-        start = stop
 
 
 class PieceReader:
@@ -154,27 +139,24 @@ class PieceReader:
         self.numbers = {}  # the tokens of a piece -> its number
         self.words = []  # ids: those of piece 0, of piece 1, ...
         self.n_words = []  # of each piece
-        self.first_word = []  # of each piece, as it is spelled
+        self.first_words = []  # of each piece, as it is spelled; "" if it has none
         self.is_unfinished = []  # whether the sentence of each piece goes on in the next one
         self.mid_sentence = collections.Counter()  # how often each word is in mid-sentence
 
     def read(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """block: (tokens,) of whole stories. Returns (words,) ids; (stories,) the number of words
-        before the end of each."""
+        """block: (tokens,) of whole stories. Returns (words,) ids, and (stories,) how many each
+        has."""
         is_end = block == self.end_of_text
-        is_begin = self.has_space[block] | is_end
-        is_begin[0] = True
-        is_begin[1:] |= is_end[:-1]
-        begins = np.flatnonzero(is_begin)
+        begins = np.flatnonzero(self.has_space[block] | is_end | np.roll(is_end, 1))
         pieces = self.number_pieces(block, begins)
         self.count_mid_sentence(pieces)
-        words = np.array(self.words, np.uint32)
-        lengths = np.array(self.n_words)
-        firsts = np.cumsum(lengths) - lengths  # where the words of each piece are in `words`
-        ends = np.cumsum(lengths[pieces])
-        n_before = ends - lengths[pieces]
-        places = np.repeat(firsts[pieces] - n_before, lengths[pieces]) + np.arange(ends[-1])
-        return words[places], ends[is_end[begins]]
+        n_words = np.array(self.n_words)
+        firsts = np.cumsum(n_words) - n_words  # where the words of each piece are
+        lengths = n_words[pieces]
+        ends = np.cumsum(lengths)
+        places = np.repeat(firsts[pieces] - ends + lengths, lengths) + np.arange(ends[-1])
+        ids = np.array(self.words, np.uint32)[places]
+        return ids, np.diff(ends[is_end[begins]], prepend=0)
 
     def number_pieces(self, block: np.ndarray, begins: np.ndarray) -> np.ndarray:
         """(pieces,) their numbers."""
@@ -192,25 +174,22 @@ class PieceReader:
         key = piece.tobytes()
         if key not in self.numbers:
             self.numbers[key] = len(self.numbers)
-            letters = b"".join([self.spelling[token] for token in piece])
-            self.add(letters.decode(errors="replace"))
+            text = b"".join([self.spelling[token] for token in piece]).decode(errors="replace")
+            words = words_of(text)
+            self.words += [self.vocabulary.setdefault(word, len(self.vocabulary)) for word in words]
+            self.n_words.append(len(words))
+            first_word = MID_SENTENCE_WORD.match(f"a{text}", 2)
+            self.first_words.append(first_word[0] if first_word else "")
+            next_word = MID_SENTENCE_WORD.match(f"{text} a", len(text) + 1)
+            self.is_unfinished.append(bool(next_word))
         return self.numbers[key]
 
-    def add(self, text: str) -> None:
-        words = words_of(text)
-        self.words += [self.vocabulary.setdefault(word, len(self.vocabulary)) for word in words]
-        self.n_words.append(len(words))
-        first_word = MID_SENTENCE_WORD.match(f"a{text}", 2)
-        self.first_word.append(first_word[0] if first_word else "")
-        next_word = MID_SENTENCE_WORD.match(f"{text} a", len(text) + 1)
-        self.is_unfinished.append(bool(next_word))
-
     def count_mid_sentence(self, pieces: np.ndarray) -> None:
-        follows = np.array(self.is_unfinished)[pieces[:-1]]
-        counts = np.bincount(pieces[1:][follows])
+        is_before = np.array(self.is_unfinished)[pieces[:-1]]
+        counts = np.bincount(pieces[1:][is_before])
         for piece in np.flatnonzero(counts):
-            if self.first_word[piece]:
-                self.mid_sentence[self.first_word[piece]] += int(counts[piece])
+            if self.first_words[piece]:
+                self.mid_sentence[self.first_words[piece]] += int(counts[piece])
 
 
 def group_pieces(block: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, int]:
