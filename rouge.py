@@ -41,7 +41,7 @@ from nanostories.tables import write_table
 N_OTHER_ENDINGS = 10  # that are compared with each true ending, as its baseline
 MIN_EXCERPTS = 400  # of held-out stories: half of them decide how long a copied passage must be
 SHARES = (1, 2, 4, 8)  # k of the k-grams that are looked for in all training stories
-IN_PICTURE = ("ending_f", "other_prompt_f", "training_f", "span")
+IN_PICTURE = ("ending_f", "other_f", "training_f", "span")
 SAMPLING_SETTINGS = ("cut", "temperature", "top_k", "beams", "max_new_tokens")
 
 
@@ -77,83 +77,71 @@ def overlap(a: Counter, b: Counter) -> Score:
 
 
 # ---- The comparisons ----
-@dataclass
-class Texts:
-    """A run's completions of one split, then excerpts of held-out stories."""
-
-    words: list[np.ndarray]  # ids
-    n_completions: int
-    prompts: np.ndarray  # (completions,)
-    clusters: np.ndarray  # (texts,) the prompt of a completion, the story of an excerpt
-
-    def metric(self, title: str, values: np.ndarray, baseline: np.ndarray, **facts) -> Metric:
-        """values: (texts,) baseline: the numbers of the excerpts that count."""
-        completions = np.arange(self.n_completions)
-        columns = []
-        for some in (completions, baseline):
-            columns.append(ClusteredValues(values[some], self.clusters[some]))
-        return Metric(title, *columns, **facts)
-
-
-def read_texts(run: Path, samples: list[dict], corpus: WordCorpus) -> Texts:
+def read_texts(
+    run: Path, samples: list[dict], corpus: WordCorpus
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """The completions, then excerpts of held-out stories, as ids; and (texts,) their clusters:
+    completions of one prompt are alike, and so are excerpts of one story."""
     completions = [corpus.encode(row["completion"]) for row in samples]
     if not any(map(len, completions)):
         raise UserError(f"{run}: no completion has a word; sample again")
     begins = [len(corpus.encode(row["prompt"])) for row in samples]
     excerpts, stories = draw_excerpts(corpus, completions, begins, MIN_EXCERPTS)
-    prompts = np.array([row["prompt_index"] for row in samples])
-    clusters = prompts
-    if len(set(prompts)) == 1:
-        clusters = np.array([row["sample_index"] for row in samples])
-    clusters = np.concatenate([clusters, stories])
-    return Texts(completions + excerpts, len(samples), prompts, clusters)
+    clusters = [row["prompt_index"] for row in samples]
+    if len(set(clusters)) == 1:  # of a single prompt: each for itself
+        clusters = [row["sample_index"] for row in samples]
+    return completions + excerpts, np.concatenate([clusters, stories])
 
 
 def search_training_stories(
-    texts: Texts, corpus: WordCorpus, k: int, counting: str
+    texts: list[np.ndarray], corpus: WordCorpus, args: argparse.Namespace
 ) -> tuple[Found, Found]:
     """What is found of the texts as they stand, and with names masked: retold stories, too."""
     stream = corpus.stream
-    found = search(texts.words, stream, k, counting, "training stories")
+    found = search(texts, stream, args.k, args.counting, "training stories")
     classes = flags.mask_names(corpus)
-    masked = [classes[words] for words in texts.words]
+    masked = [classes[words] for words in texts]
     masked_stream = Stream(classes[stream.ids], stream.bounds)
     label = "training stories, names masked"
-    return found, search(masked, masked_stream, k, counting, label)
+    return found, search(masked, masked_stream, args.k, args.counting, label)
 
 
-def excerpts_to_count(texts: Texts, found: Found) -> np.ndarray:
-    """Their numbers: of all but those that are in the training set verbatim, unless they are too
-    short to be flagged."""
-    lengths = np.array([len(words) for words in texts.words])
+def excerpts_to_count(found: Found, n: int) -> np.ndarray:
+    """Which texts, after n completions: excerpts that are not in the training set verbatim, or are
+    too short to be flagged."""
+    lengths = np.array([len(words) for words in found.texts])
     counts = (found.longest() < lengths) | (lengths < flags.MIN_WORDS)
-    counts[: texts.n_completions] = False
+    counts[:n] = False
     return np.flatnonzero(counts)
 
 
 def measure(
-    samples: list[dict], texts: Texts, found: Found, excerpts: np.ndarray, args: argparse.Namespace
+    samples: list[dict],
+    found: Found,
+    clusters: np.ndarray,
+    excerpts: np.ndarray,
+    args: argparse.Namespace,
 ) -> dict[str, Metric]:
-    """Without those that no completion has, for want of endings or of prompts."""
-    grams = [kgrams(words, args.k, args.counting) for words in texts.words]
+    """Without those that no completion has, for want of endings or of other completions."""
     metrics = compare_with_endings(samples, args)
-    n = texts.n_completions
-    others = np.full(len(grams), np.nan)
-    others[:n] = nearest_other(grams[:n], texts.prompts, args.others)
-    counted = [grams[i] for i in excerpts]
-    others[excerpts] = nearest_other(counted, texts.clusters[excerpts], args.others)
+    completions = np.arange(len(samples))
+    grams = [kgrams(words, args.k, args.counting) for words in found.texts]
+    nearest = np.full(len(grams), np.nan)
+    for some in (completions, excerpts):
+        nearest[some] = nearest_other([grams[i] for i in some], clusters[some], args.others)
 
     def add(name: str, title: str, values: np.ndarray, **facts) -> None:
-        if not np.isnan(values[:n]).all():
-            metrics[name] = texts.metric(title, values, excerpts, **facts)
+        both = [ClusteredValues(values[some], clusters[some]) for some in (completions, excerpts)]
+        if not np.isnan(both[0].values).all():
+            metrics[name] = Metric(title, *both, **facts)
 
-    add("other_prompt_f", f"highest F with {args.others} completions of other prompts", others)
+    add("other_f", f"highest F with {args.others} other completions", nearest)
     add("training_f", "F with the nearest training story", found.f)
     precision = "largest share of a completion's k-grams in one training story"
     add("training_precision", precision, found.precision)
     for k in SHARES:
         add(f"share_{k}", f"share of {k}-grams in the training set", found.share(k))
-    span = "longest passage shared with a training story"
+    span = "longest passage shared with a training story, in words"
     add("span", span, found.longest(), largest=np.inf)
     return metrics
 
@@ -221,16 +209,16 @@ def analyze(
     run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args: argparse.Namespace
 ) -> Analysis:
     """samples: of a single split."""
-    texts = read_texts(run, samples, corpus)
-    found, masked = search_training_stories(texts, corpus, args.k, args.counting)
-    excerpts = excerpts_to_count(texts, found)
+    texts, clusters = read_texts(run, samples, corpus)
+    found, masked = search_training_stories(texts, corpus, args)
+    excerpts = excerpts_to_count(found, len(samples))
     # Half of the stories set how long a copied passage must be; what is flagged of the other half
     # are false alarms.
-    is_even = texts.clusters[excerpts] % 2 == 0
+    is_even = clusters[excerpts] % 2 == 0
     min_copied_words = flags.copied_length(found.longest()[excerpts[is_even]])
     flagged = flags.flag_texts(found, masked, args.k, min_copied_words)
     split = samples[0].get("split", "val")
-    n_prompts = len(set(texts.prompts))
+    n_prompts = len({row["prompt_index"] for row in samples})
     settings = {name: samples[0].get(name) for name in SAMPLING_SETTINGS}
     settings["stories"] = text_identity(data)
     settings["prompts"] = n_prompts
@@ -241,7 +229,7 @@ def analyze(
         run=run,
         split=split,
         settings=settings,
-        metrics=measure(samples, texts, found, excerpts, args),
+        metrics=measure(samples, found, clusters, excerpts, args),
         flags=flagged[: len(samples)],
         baseline_flags=[flagged[i] for i in excerpts[~is_even]],
         min_copied_words=min_copied_words,
@@ -278,10 +266,10 @@ def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) ->
         passages += flags.flagged_rows(own["run"], analysis.csv_rows)
     counted = "once per text" if args.counting == "set" else "as often as it occurs"
     about = (
-        f"ROUGE-{args.k}: each {args.k}-gram of words counts {counted}. Passages are in words."
+        f"ROUGE-{args.k}: each {args.k}-gram of words counts {counted}."
         " Intervals are 95%, over prompts. Baseline: excerpts of held-out stories, as long as the"
         " completions; for the true ending, other stories' endings. Each completion is compared"
-        " with a fixed number of others, because a maximum grows with the number compared."
+        f" with {args.others} others, of other prompts: a maximum grows with the number compared."
     )
     formats = dict.fromkeys(("completions", "baseline", "difference"), ".3f")
     tables = [
@@ -322,7 +310,7 @@ def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]
                 f"{analysis.label}: {n_copies} held-out excerpts are flagged as copies: the splits"
                 " share near-copies of stories"
             )
-        if "other_prompt_f" not in analysis.metrics:
+        if "other_f" not in analysis.metrics:
             lines.append(
                 f"{analysis.label}: completions are not compared with each other: that needs"
                 f" {args.others + 1} prompts; sample more, or lower --others"
@@ -346,8 +334,8 @@ def parse_arguments() -> argparse.Namespace:
     counting = "set: a repeated k-gram counts once, as in the paper"
     parser.add_argument("--counting", choices=("set", "clipped"), default="set", help=counting)
     others = (
-        "completions of other prompts that each one is compared with (default: 20); a maximum"
-        " among 100 texts needs 99"
+        "how many other completions each one is compared with (default: 20); for a maximum among"
+        " 100 completions: 99"
     )
     parser.add_argument("--others", type=positive, default=20, help=others)
     return parser.parse_args()

@@ -15,10 +15,10 @@ N_BINS = 40
 
 
 def histograms(runs: Mapping[str, Mapping[str, Metric]], names: Sequence[str]) -> Figure:
-    """A row for each run, with a panel for each of these metrics that a run has.
+    """A row for each run, with a panel for each of these metrics that all runs have.
 
     runs: {label: {name: metric}}."""
-    names = [name for name in names if any(name in metrics for metrics in runs.values())]
+    names = [name for name in names if all(name in metrics for metrics in runs.values())]
     size = (3.4 * len(names), 1 + 2.4 * len(runs))
     figure = Figure(figsize=size, layout="constrained")
     rows = figure.subplots(len(runs), len(names), squeeze=False)
@@ -26,13 +26,12 @@ def histograms(runs: Mapping[str, Mapping[str, Metric]], names: Sequence[str]) -
         panels[0].set_title(label, loc="left", fontsize=9)
         panels[0].set_ylabel("texts (%)", fontsize=8)
     for panels, name in zip(rows.T, names):
-        metrics = [metrics.get(name) for metrics in runs.values()]
-        bins = common_bins([metric for metric in metrics if metric])
+        metrics = [metrics[name] for metrics in runs.values()]
+        bins = common_bins(metrics)
         for axes, metric in zip(panels, metrics):
-            if metric:
-                draw_histogram(axes, metric.completions, bins, COMPLETIONS)
-                draw_histogram(axes, metric.baseline, bins, BASELINE)
-                axes.set_xlabel(metric.title, fontsize=8)
+            draw_histogram(axes, metric.completions, bins, COMPLETIONS)
+            draw_histogram(axes, metric.baseline, bins, BASELINE)
+            axes.set_xlabel(metric.title, fontsize=8)
     title = "Blue: completions. Orange: held-out stories (for true endings: other stories' endings)"
     figure.suptitle(title, fontsize=10)
     return figure

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -127,6 +128,12 @@ def read_words(
     }
 
 
+class Piece(NamedTuple):
+    ids: list[int]  # of its words
+    first_word: str  # as it is spelled; "" if it does not begin with one
+    is_unfinished: bool  # whether its sentence goes on in the next piece
+
+
 class PieceReader:
     """Reads words. Stories are cut into pieces before each space, where no word goes on, and each
     different piece is read once: Python sees 100,000 pieces instead of millions of words."""
@@ -136,11 +143,7 @@ class PieceReader:
         self.spelling = [*tokenizer.ranks, b""]  # <|endoftext|> is no text
         self.has_space = np.array([letters.startswith(b" ") for letters in self.spelling])
         self.vocabulary = {}  # word -> id
-        self.numbers = {}  # the tokens of a piece -> its number
-        self.words = []  # ids: those of piece 0, of piece 1, ...
-        self.n_words = []  # of each piece
-        self.first_words = []  # of each piece, as it is spelled; "" if it has none
-        self.is_unfinished = []  # whether the sentence of each piece goes on in the next one
+        self.pieces = {}  # by their tokens
         self.mid_sentence = collections.Counter()  # how often each word is in mid-sentence
 
     def read(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -148,53 +151,43 @@ class PieceReader:
         has."""
         is_end = block == self.end_of_text
         begins = np.flatnonzero(self.has_space[block] | is_end | np.roll(is_end, 1))
-        pieces = self.number_pieces(block, begins)
-        self.count_mid_sentence(pieces)
-        n_words = np.array(self.n_words)
-        firsts = np.cumsum(n_words) - n_words  # where the words of each piece are
-        lengths = n_words[pieces]
-        ends = np.cumsum(lengths)
-        places = np.repeat(firsts[pieces] - ends + lengths, lengths) + np.arange(ends[-1])
-        ids = np.array(self.words, np.uint32)[places]
-        return ids, np.diff(ends[is_end[begins]], prepend=0)
-
-    def number_pieces(self, block: np.ndarray, begins: np.ndarray) -> np.ndarray:
-        """(pieces,) their numbers."""
         ends = np.append(begins[1:], len(block))
-        groups, n_groups = group_pieces(block, begins, ends)
-        an_example = np.full(n_groups, -1)
-        an_example[groups] = np.arange(len(groups))
-        numbers = np.full(n_groups, -1)
-        for group in np.flatnonzero(an_example >= 0):
-            example = an_example[group]
-            numbers[group] = self.number_of(block[begins[example] : ends[example]])
-        return numbers[groups]
+        examples, kinds = group_equal(block, begins, ends)
+        pieces = [self.piece(block[begins[i] : ends[i]]) for i in examples]
+        self.count_mid_sentence(pieces, kinds)
+        ids = np.array([word for piece in pieces for word in piece.ids], np.uint32)
+        lengths = np.array([len(piece.ids) for piece in pieces])
+        firsts = np.cumsum(lengths) - lengths  # where the words of each piece are in `ids`
+        n_words = lengths[kinds]
+        stops = np.cumsum(n_words)
+        places = np.repeat(firsts[kinds] - stops + n_words, n_words) + np.arange(stops[-1])
+        return ids[places], np.diff(stops[is_end[begins]], prepend=0)
 
-    def number_of(self, piece: np.ndarray) -> int:
-        key = piece.tobytes()
-        if key not in self.numbers:
-            self.numbers[key] = len(self.numbers)
-            text = b"".join([self.spelling[token] for token in piece]).decode(errors="replace")
-            words = words_of(text)
-            self.words += [self.vocabulary.setdefault(word, len(self.vocabulary)) for word in words]
-            self.n_words.append(len(words))
+    def piece(self, tokens: np.ndarray) -> Piece:
+        key = tokens.tobytes()
+        if key not in self.pieces:
+            text = b"".join([self.spelling[token] for token in tokens]).decode(errors="replace")
+            numbers = self.vocabulary
+            ids = [numbers.setdefault(word, len(numbers)) for word in words_of(text)]
             first_word = MID_SENTENCE_WORD.match(f"a{text}", 2)
-            self.first_words.append(first_word[0] if first_word else "")
             next_word = MID_SENTENCE_WORD.match(f"{text} a", len(text) + 1)
-            self.is_unfinished.append(bool(next_word))
-        return self.numbers[key]
+            self.pieces[key] = Piece(ids, first_word[0] if first_word else "", bool(next_word))
+        return self.pieces[key]
 
-    def count_mid_sentence(self, pieces: np.ndarray) -> None:
-        is_before = np.array(self.is_unfinished)[pieces[:-1]]
-        counts = np.bincount(pieces[1:][is_before])
-        for piece in np.flatnonzero(counts):
-            if self.first_words[piece]:
-                self.mid_sentence[self.first_words[piece]] += int(counts[piece])
+    def count_mid_sentence(self, pieces: list[Piece], kinds: np.ndarray) -> None:
+        is_before = np.array([piece.is_unfinished for piece in pieces])[kinds[:-1]]
+        counts = np.bincount(kinds[1:][is_before])
+        for piece, count in zip(pieces, counts.tolist()):
+            if count and piece.first_word:
+                self.mid_sentence[piece.first_word] += count
 
 
-def group_pieces(block: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, int]:
-    """(pieces,) a number for each, the same for equal ones; and a limit of these numbers. First by
-    their first tokens; then those that go on by this number and the second token; and so on."""
+def group_equal(
+    block: np.ndarray, begins: np.ndarray, ends: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers the different kinds of pieces: (kinds,) the index of a piece of each; (pieces,) the
+    kind of each. Pieces are grouped by their first tokens; those that go on, by this group and
+    their second tokens; and so on."""
     lengths = ends - begins
     groups = block[begins].astype(np.int64)
     n_groups = MOST_TOKENS
@@ -207,4 +200,8 @@ def group_pieces(block: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tup
         n_groups += len(distinct)
         length += 1
         longer = longer[lengths[longer] > length]
-    return groups, n_groups
+    example = np.full(n_groups, -1)
+    example[groups] = np.arange(len(groups))
+    is_used = example >= 0
+    kinds = np.cumsum(is_used) - 1
+    return example[is_used], kinds[groups]

@@ -330,7 +330,7 @@ def test_all_settings_and_several_runs(run, corpus, rouge_py, make_run):
     for row in tables["metrics"]:
         titles.setdefault(row["run"], []).append(row["metric"])
     assert list(titles) == ["tiny", "second"]
-    nearest = "highest F with 9 completions of other prompts"
+    nearest = "highest F with 9 other completions"
     assert nearest in titles["tiny"] and nearest in titles["second"]
     assert "F with the true ending" in set(titles["tiny"]) - set(titles["second"])
     assert "not sampled alike: prompts, completions per prompt" in warnings
