@@ -161,14 +161,13 @@ def compare_with_endings(samples: list[dict], args: argparse.Namespace) -> dict[
         baseline_pairs += [(prompt, endings[other]) for other in others]
     if not baseline_pairs:
         return {}
-    columns = []
-    for some in (pairs, baseline_pairs):
-        scores = [rouge_k(text, endings[prompt], args.k, args.counting) for prompt, text in some]
-        columns.append((np.array(scores), np.array([prompt for prompt, _ in some])))
     metrics = {}
     for name, title in (("f", "F with"), ("precision", "precision against")):
-        field = Score._fields.index(name)
-        both = [ClusteredValues(scores[:, field], prompts) for scores, prompts in columns]
+        both = []
+        for some in (pairs, baseline_pairs):
+            scores = [rouge_k(text, endings[i], args.k, args.counting) for i, text in some]
+            values = np.array([getattr(score, name) for score in scores])
+            both.append(ClusteredValues(values, np.array([i for i, _ in some])))
         metrics[f"ending_{name}"] = Metric(f"{title} the true ending", *both, is_paired=True)
     return metrics
 

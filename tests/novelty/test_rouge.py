@@ -359,6 +359,17 @@ def test_one_completion_alone(corpus, rouge_py, make_run):
     assert metrics["F with the nearest training story"]["difference"][1] is None
 
 
+def test_completions_of_a_single_prompt_are_compared_with_each_other(corpus, rouge_py, make_run):
+    data, _, validation = corpus
+    run = make_run("single", endings(validation[20:30]), validation, 10)
+    assert rouge_py(run, "--data", data, "--others", 9)[0] == 0
+    grams = [kgrams(ending, 2, "set") for ending in endings(validation[20:30])]
+    every = [max(rouge.overlap(a, b).f for b in grams if b is not a) for a in grams]
+    metrics = {row["metric"]: row for row in results_of(run)[1]["metrics"]}
+    nearest = metrics["highest F with 9 other completions"]["completions"][0]
+    assert nearest == pytest.approx(np.mean(every))
+
+
 def test_a_comparison_never_replaces_the_results_of_a_run(run, corpus, rouge_py, make_run):
     """Of a run and its samples at another temperature; the same directory twice is one."""
     data, _, validation = corpus
