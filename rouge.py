@@ -141,7 +141,7 @@ def measure(
     add("training_precision", precision, found.precision)
     for k in SHARES:
         add(f"share_{k}", f"share of {k}-grams in the training set", found.share(k))
-    span = "longest passage shared with a training story, in words"
+    span = "words of the longest passage in a training story"
     add("span", span, found.longest(), largest=np.inf)
     return metrics
 

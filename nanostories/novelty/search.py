@@ -272,7 +272,7 @@ def match(index, words, story, k, counts, best):
     return grams[:n_grams]
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, inline="always")  # a call for each seed would cost a tenth
 def follow(index, words, i, node, story, best):
     """Follows the match of the story's words from i on with all places of the texts that have the
     SEED words of this node, unless it begins earlier."""
