@@ -10,7 +10,6 @@ Words, sentences and names in a text of any script.
 """
 
 import collections
-import re
 
 import regex
 
@@ -36,7 +35,7 @@ OPENING_SINGLE_QUOTE = regex.compile(r"(?<![\p{L}\d])['‘]")
 CLOSING_SINGLE_QUOTE = regex.compile(r"(?<=[,.!?])['’]")
 # After a lower-case word or a comma: where a sentence or a quotation begins, a capital says
 # nothing.
-MID_SENTENCE_WORD = re.compile("(?<=[a-z,] )[A-Za-z][A-Za-z0-9]*")
+MID_SENTENCE_WORD = regex.compile(r"(?<=[\p{Ll},] )\p{L}[\p{L}\p{M}\p{N}]*")
 
 
 def words_of(text: str) -> list[str]:
