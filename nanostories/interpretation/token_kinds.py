@@ -182,5 +182,5 @@ def loss_figure(by_kind: Table, by_position: Table, models: Sequence[str]):
     right.tick_params(axis="x", rotation=30)
     for axes in (left, right):
         axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", frameon=False)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
     return figure
