@@ -35,15 +35,6 @@ def any_tokenizer(request):
     return cut(count_tokens(TEXT), request.param)
 
 
-@pytest.fixture
-def hub():
-    """A hub on this machine (tests/hub_server.py)."""
-    from hub_server import serve
-
-    with serve() as hub:
-        yield hub
-
-
 STATEFUL = dict(dropout=0.1, optimizer="muon", bigram_init=0.1)  # what an exact resume could forget
 
 

@@ -2,19 +2,17 @@
 files."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import safetensors
 import safetensors.torch
 import torch
-from conftest import ROOT
 from random_models import random_model, randomize
 from tokenizer_texts import TEXT, count_tokens
 
 from model import GPTNeoConfig
+from nanostories.checkpoints import huggingface
 from nanostories.checkpoints.huggingface import config_from_hf, load_hf, save_hf
 from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import END_OF_TEXT, Tokenizer, cut, gpt2
@@ -27,10 +25,8 @@ SIZES = dict(vocab_size=VOCAB_SIZE, block_size=BLOCK_SIZE)
 ONE_LAYER = SIZES | dict(n_layer=1, n_head=2, n_embd=16, window_size=8)
 GPT2 = dict(scale_attention=True, qkv_bias=True, window_size=BLOCK_SIZE)
 SHAPES = {
-    "window shorter than the sequence": dict(n_layer=4, n_head=4, n_embd=32, window_size=7),
     "odd number of layers, one head": dict(n_layer=3, n_head=1, n_embd=20, window_size=16),
-    "GPT-2": dict(n_layer=3, n_head=4, n_embd=48) | GPT2,
-    "GPT-2, not scaled": dict(n_layer=2, n_head=2, n_embd=16) | GPT2 | dict(scale_attention=False),
+    "GPT-2, not scaled": dict(n_layer=2) | GPT2 | dict(scale_attention=False),
 }
 
 
@@ -220,24 +216,15 @@ def test_weights_that_do_not_fit(parts, tmp_path):
         assert message.startswith("pytorch_model.bin: ")
 
 
-CODE = """import torch
-from nanostories.checkpoints.huggingface import load_model
-model, tokenizer = load_model("hf:someone/tiny")
-print(tokenizer.vocab_size, model(torch.arange(40)[None])[0].std().item())"""
-
-
 @torch.no_grad()
-def test_a_model_of_the_hub_by_its_id(hub, tmp_path):
+def test_a_model_of_the_hub_by_its_id(tokens, tmp_path, monkeypatch):
     """As the first TinyStories models are published: a pickle, no tokenizer."""
     model = random_model(**ONE_LAYER | dict(vocab_size=50257))
-    save_hf(model, tmp_path, gpt2())
-    weights = safetensors.torch.load_file(tmp_path / "model.safetensors")
-    torch.save(weights, tmp_path / "pytorch_model.bin")
-    names = ("config.json", "pytorch_model.bin")
-    hub.repositories = {"someone/tiny": {name: (tmp_path / name).read_bytes() for name in names}}
-    environment = hub.environment(tmp_path / "cache")
-    command = [sys.executable, "-c", CODE]
-    said = subprocess.check_output(command, cwd=ROOT, env=environment, text=True)
-    vocab_size, spread = said.split()
-    expected = model(torch.arange(40)[None])[0].std().item()
-    assert vocab_size == "50257" and float(spread) == pytest.approx(expected, rel=1e-4)
+    save_hf(model, tmp_path / "out", gpt2())
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    weights = safetensors.torch.load_file(tmp_path / "out" / "model.safetensors")
+    published = save(tmp_path / "hub", config, weights, "pytorch_model.bin")
+    monkeypatch.setattr(huggingface, "from_hub", lambda repository, patterns: published)
+    again, tokenizer = huggingface.load_model("hf:someone/tiny")
+    assert tokenizer.vocab_size == 50257
+    torch.testing.assert_close(again(tokens)[0], model(tokens)[0])
