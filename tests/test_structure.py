@@ -16,7 +16,6 @@ LAYOUT = {
     tokenize.NEWLINE,
     tokenize.INDENT,
     tokenize.DEDENT,
-    tokenize.ENCODING,
     tokenize.ENDMARKER,
 }
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -58,12 +57,11 @@ def multiplies_by_condition(node: ast.AST) -> bool:
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
         return False
     operands = (node.left, node.right)
-    if not any(is_condition(x) for x in operands):
-        return False
-    texts = [x for x in operands if isinstance(x, ast.Constant) and isinstance(x.value, str)]
-    lists = [x for x in operands if isinstance(x, (ast.List, ast.Tuple, ast.JoinedStr))]
-    calls = [x for x in operands if isinstance(x, ast.Call) and is_condition(x)]
-    return bool(texts or lists or calls)
+    if any(isinstance(x, ast.Call) and is_condition(x) for x in operands):
+        return True
+    is_text = isinstance(getattr(node.left, "value", None), str)
+    is_list = isinstance(node.left, (ast.List, ast.Tuple, ast.JoinedStr))
+    return (is_text or is_list) and is_condition(node.right)
 
 
 def has_another_inside(node: ast.AST, kinds) -> bool:

@@ -24,8 +24,7 @@ def test_transformers_gives_the_same_ids_and_its_files_come_back(any_tokenizer, 
     special = {theirs.bos_token_id, theirs.eos_token_id, theirs.convert_tokens_to_ids(END_OF_TEXT)}
     assert special == {any_tokenizer.end_of_text} and len(theirs) == any_tokenizer.vocab_size
     rng = random.Random(2)
-    texts = [odd_text(rng) if i % 2 else random_text(rng) for i in range(1000)]
-    texts = [text for text in texts if END_OF_TEXT not in text]
+    texts = [random_text(rng).replace(END_OF_TEXT, "") for _ in range(1000)]
     for text, ids in zip(texts, theirs(texts)["input_ids"]):
         assert any_tokenizer.encode(text) == ids, text
         assert theirs.decode(ids) == text
@@ -35,20 +34,6 @@ def test_transformers_gives_the_same_ids_and_its_files_come_back(any_tokenizer, 
     theirs.save_pretrained(tmp_path / "again")  # with merges in pairs
     for directory in (tmp_path, tmp_path / "again"):
         assert load_hf_tokenizer(directory).vocabulary == any_tokenizer.vocabulary
-
-
-ODD = [
-    *" \t\n\r\x0b\x0c\x85\xa0\u1680\u2003\u2028\u3000\u200b\u180e''sstmdlvre0123½²٣४Ⅷ①",
-    *'aZéßжλ한龍ªʰǅ\u0301\u200d\ufe0f🐉.,!?"-_$€\x00\x7f\ufffd',
-    *("'ll", "'ve", "'re", "’s", "'S", "e\u0301"),
-]
-
-
-def odd_text(rng: random.Random) -> str:
-    """What the split into words turns on: blanks of all kinds, apostrophes, digits, letters and
-    marks of all planes."""
-    any_character = chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)]))
-    return "".join(rng.choices([*ODD, any_character], k=rng.randrange(30)))
 
 
 def test_whole_tokenizer_is_the_official_one(tmp_path):
@@ -70,15 +55,11 @@ def test_without_a_tokenizer_it_is_gpt2s_where_the_size_is(tmp_path):
 DAMAGES = {  # what to change in tokenizer.json
     "no model": lambda facts, vocab: facts.pop("model"),
     "another word": lambda facts, vocab: vocab.update({"Ġxyzzy": 300}),
-    "an added token": lambda facts, vocab: facts["added_tokens"].append(
-        {"id": 300, "content": "<pad>"}
-    ),
-    "no byte": lambda facts, vocab: vocab.pop("a"),
+    "an added token": lambda facts, vocab: facts["added_tokens"].append(dict(id=300, content="x")),
     "ids in another order": lambda facts, vocab: vocab.update(a=vocab["he"], he=vocab["a"]),
     "merges in another order": lambda facts, vocab: facts["model"]["merges"].reverse(),
     "a normalizer": lambda facts, vocab: facts.update(normalizer={"type": "NFC"}),
     "another split": lambda facts, vocab: facts.update(pre_tokenizer={"type": "Whitespace"}),
-    "no ids": lambda facts, vocab: vocab.update(a="x"),
 }
 
 

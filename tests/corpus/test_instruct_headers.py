@@ -172,7 +172,7 @@ def test_your_own_stories_get_headers_of_the_cleaned_text(tmp_path):
             speech = f"{opening}I won’t run. I can’t.{closing}"
             texts.append(f"{speech} Then Tom {i} ate.\n\n\nBye.")
     given = "Summary: A given one.\nStory:\n\nIt ran."
-    path = write_stories(tmp_path / "t.txt", [*(misread(text, "kept") for text in texts), given])
+    path = write_stories(tmp_path / "t.txt", [*map(misread, texts), given])
     to = ("--name", "x", "--data_dir", tmp_path, "--val_share", 0.2)
     run_prepare("--input", path, "--headers", *to)
     assert load_meta(tmp_path / "x")["headers"] == sources.ANY

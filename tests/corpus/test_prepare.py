@@ -61,16 +61,21 @@ def test_round_trip_and_meta(tmp_path):
     }
 
 
-@pytest.mark.parametrize("kind", ["cut", "bpe"])
-def test_vocabulary_is_learned_from_train_alone(tmp_path, kind):
-    """What the training stories give, however much the validation stories would change it."""
+def test_vocabulary_is_learned_from_train_alone(tmp_path):
+    """What the training stories give, however much the validation stories would change it. And the
+    same stories are known again in any vocabulary."""
     train = STORIES[:200]
     val = [f"Zebra zoo {i} wizard jazz quiz!" for i in range(400)]
-    prepare(tmp_path / "x", [], train, val, Options(kind, vocab_size=280))
     counts = np.bincount(gpt2().encode_stories(train), minlength=GPT2_VOCAB_SIZE)
-    expected = cut(counts, 280) if kind == "cut" else learn_bpe(train, 280)
-    assert load_meta(tmp_path / "x")["vocabulary"] == expected.vocabulary
-    assert stories_in(tmp_path / "x", "val") == val
+    for kind, expected in (("cut", cut(counts, 280)), ("bpe", learn_bpe(train, 280))):
+        prepare(tmp_path / kind, [], train, val, Options(kind, vocab_size=280))
+        assert load_meta(tmp_path / kind)["vocabulary"] == expected.vocabulary
+        assert stories_in(tmp_path / kind, "val") == val
+    prepare(tmp_path / "other", [], train, val[1:], Options(vocab_size=280))
+    cut_corpus, bpe_corpus, other, gone = (
+        text_identity(tmp_path / name) for name in ("cut", "bpe", "other", "gone")
+    )
+    assert cut_corpus == bpe_corpus != other and gone == tmp_path / "gone"
 
 
 @pytest.mark.parametrize("ending", [".txt.gz", ".jsonl.gz", ".parquet"])
@@ -84,14 +89,6 @@ def test_every_kind_of_file_gives_the_same_stories(tmp_path, ending):
         write = write_jsonl if "jsonl" in ending else write_stories
         path.write_bytes(gzip.compress(write(tmp_path / "plain", stories).read_bytes()))
     assert [story.strip() for story in sources.read_files([path])] == stories
-
-
-def test_the_same_stories_are_known_again_in_any_vocabulary(tmp_path):
-    for name, kind, seed in (("a", "cut", 0), ("b", "bpe", 0), ("c", "cut", 1)):
-        options = Options(kind, vocab_size=280, val_share=0.2, seed=seed)
-        prepare(tmp_path / name, ["x.txt"], STORIES[:99], None, options)
-    a, b, c, gone = (text_identity(tmp_path / name) for name in "abcd")
-    assert a == b != c and gone == tmp_path / "d"
 
 
 def test_text_is_cut_rightly_wherever_a_block_ends(tmp_path):

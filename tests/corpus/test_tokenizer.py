@@ -53,6 +53,11 @@ def test_a_cut_is_closed_under_merges(any_tokenizer):
     assert all(len(pair) == 2 and {*pair} <= any_tokenizer.ranks.keys() for pair in pairs)
 
 
+def test_a_cut_has_as_many_ids_as_are_asked_for():
+    for vocab_size in range(257, 350):
+        assert cut(count_tokens(TEXT), vocab_size).vocab_size == vocab_size
+
+
 def test_without_a_cut_ids_are_gpt2s():
     # Known ids, from the published GPT-2 encoder; tests/checkpoints/ compares the whole table.
     assert gpt2().encode("Hello world") == [15496, 995]

@@ -13,7 +13,7 @@ needs_kernels = pytest.mark.skipif(
 )
 
 # B, T, H, window
-SHAPES = [(1, 1, 1, 1), (2, 37, 3, 100), (2, 65, 2, 17), (1, 130, 1, 64), (3, 50, 2, 1)]
+SHAPES = [(1, 1, 1, 1), (2, 37, 3, 100), (2, 65, 2, 17), (2, 200, 1, 150), (3, 50, 2, 1)]
 PRECISIONS = [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)]  # dtype, tolerance
 
 
@@ -68,7 +68,7 @@ def assert_as_written_out(qkv, window, starts, tolerance, attend=attend):
 def assert_as_written_out_in_all_shapes(D, dtype, tolerance):
     torch.manual_seed(0)
     for B, T, H, window in SHAPES:
-        for starts in (None, random_starts(B, T, 3), random_starts(B, T, 20)):
+        for starts in (None, random_starts(B, T, 3), random_starts(B, T, 60)):
             qkv = random_qkv(B, T, H, D).to(dtype)
             assert_as_written_out(qkv, window, starts, tolerance)
 

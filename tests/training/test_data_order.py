@@ -3,11 +3,13 @@ targets."""
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from nanostories.cli import UserError
 from nanostories.training.config import TrainConfig
 from nanostories.training.data_order import (
     Batches,
@@ -135,19 +137,16 @@ def test_the_first_steps_read_more_and_shorter_windows():
         assert torch.equal(ours[0], theirs[0])
 
 
-def test_epochs_are_passes_over_windows_also_where_they_overlap(instruct_data_dir):
+def test_epochs_are_passes_over_windows_also_where_they_overlap():
     """Windows that begin with stories overlap: counted in tokens, two passes were fewer."""
-    config = TrainConfig(
-        data="builtin-instruct",
-        data_dir=str(instruct_data_dir),
-        align_stories=True,
-        block_size=320,
-        batch_size=8,
-        grad_accum_steps=1,
-    )
-    batches = Batches(load_corpus(config, CPU), config, SINGLE_PROCESS)
+    corpus = corpus_of(np.random.default_rng(0).integers(0, 20, 5000))
+    corpus.tokenizer = SimpleNamespace(end_of_text=0)
+    config = TrainConfig(align_stories=True, block_size=64, batch_size=8, grad_accum_steps=1)
+    batches = Batches(corpus, config, SINGLE_PROCESS)
     n_steps = batches.steps_in(2.0)
     starts = np.concatenate([batches.windows.for_step(step) for step in range(n_steps)])
     n_windows = len(batches.windows.starts)
     assert 2 * n_windows <= len(starts) < 2 * n_windows + 8
     assert set(np.unique(starts[: 2 * n_windows], return_counts=True)[1]) == {2}
+    with pytest.raises(UserError, match="is not divisible by 3 processes"):
+        Batches(corpus, config, Ranks(0, 3))

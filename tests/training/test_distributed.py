@@ -95,8 +95,3 @@ def test_torchrun_itself(config, tmp_path):
     text = said.read_text()
     assert text.count("Stopped and saved") == 1 and "train.py, process" not in text, text
     assert load_checkpoint(run / "ckpt.pt")["step"] >= 10
-
-
-def test_what_cannot_be_divided_is_refused(config, tmp_path):
-    said = fork_ranks(3, arguments(config), tmp_path / "said")
-    assert "is not divisible by 3 processes" in said[0] and not (tmp_path / "out").exists()

@@ -111,25 +111,18 @@ def test_a_run_that_is_made_longer_equals_one_in_a_piece(config, changes):
     assert_same_run(run, whole)
 
 
-def test_a_run_goes_on_with_smaller_batches_of_the_same_step(config):
-    whole = run_of(config, name="whole")
-    run_of(config, max_steps=10)
-    run = run_of(config, resume=True, batch_size=2, grad_accum_steps=4)
-    for ours, theirs in zip(log_of(run), log_of(whole)):
-        assert float(ours["train_loss"]) == pytest.approx(float(theirs["train_loss"]), abs=1e-4)
-    with pytest.raises(UserError, match="cannot be resumed with sequences_per_step=2"):
-        run_of(config, resume=True, batch_size=1)
-
-
 @pytest.mark.parametrize("dtypes", [("bfloat16", "float16"), ("float16", "float32")])
 def test_a_run_goes_on_on_other_hardware(config, dtypes, monkeypatch):
-    """Where one type needs a scale for its gradients and the other has none."""
+    """Where one type needs a scale for its gradients and the other has none; and with smaller
+    batches of the same step."""
     config |= {"optimizer": "muon", "dtype": "auto"}
-    for n_steps, dtype in zip((10, 20), dtypes):
+    whole = run_of(config, name="whole", dtype="float32")
+    for batch_size, dtype in zip((4, 2), dtypes):
         monkeypatch.setattr(cpu_features, "fast_dtype", lambda dtype=dtype: getattr(torch, dtype))
-        run = run_of(config, resume=n_steps > 10, max_steps=n_steps)
-    losses = [float(row["train_loss"]) for row in log_of(run)]
-    assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] - 1
+        sizes = {"batch_size": batch_size, "grad_accum_steps": 8 // batch_size}
+        run = run_of(config, resume=batch_size < 4, max_steps=40 // batch_size, **sizes)
+    for ours, theirs in zip(log_of(run), log_of(whole), strict=True):
+        assert float(ours["train_loss"]) == pytest.approx(float(theirs["train_loss"]), abs=0.05)
 
 
 def spoil_gradients_of(step: int, monkeypatch):

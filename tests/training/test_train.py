@@ -196,6 +196,7 @@ MISTAKES = {  # flags of a run whose name is there, and the message
     "--name=never --resume": "no such checkpoint",
     "--n_layer=3 --resume": "n_layer=2; it cannot be resumed with n_layer=3",
     "--window_size=9 --resume": "window_size=8; it cannot be resumed with window_size=9",
+    "--batch_size=1 --resume": "it cannot be resumed with sequences_per_step=2",
 }
 
 
