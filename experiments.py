@@ -165,8 +165,7 @@ def run_experiment(args: argparse.Namespace) -> None:
     if failed:
         raise UserError(
             f"{len(failed)} of {len(planned)} runs failed ({', '.join(failed)}), see"
-            f" {directory / 'experiment.log'}; the same command retries them; for other settings"
-            " take another --out_dir"
+            f" {directory / 'experiment.log'}; the same command retries them"
         )
 
 
@@ -299,18 +298,26 @@ def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.
     for run in runs if listed.steps or listed.budgets else ():
         print("python train.py", shlex.join([f"configs/{Path(run.args[0]).name}", *run.args[1:]]))
         cost = [f"{run.parameters:,}", f"{run.tokens / 1e6:,.2f} M", f"{run.flops:.2e}"]
-        rows.append([run.config.name, *cost, f"{run.flops / speed / 3600:.3f}"])
+        rows.append([run.config.name, *cost, duration(run.flops / speed)])
     if rows:
-        print(f"\n{table_text(['run', 'parameters', 'tokens', 'training FLOPs', 'hours'], rows)}\n")
+        print(f"\n{table_text(['run', 'parameters', 'tokens', 'training FLOPs', 'time'], rows)}\n")
         flops = sum(run.flops for run in runs)
-        hours = f"{flops / speed / 3600:.2f} hours at {speed:.2g} FLOP/s ({machine})"
-        print(f"{len(rows)} runs, {flops:.2e} FLOPs: {hours}")
+        total = f"{duration(flops / speed)} at {speed:.2g} FLOP/s ({machine})"
+        print(f"{len(rows)} runs, {flops:.2e} FLOPs: {total}")
     n_models = len(listed.models)
     for run in runs:
         n_models += max(1, run.config.keep_checkpoints) if experiment.checkpoints else 1
     measures = ", ".join(experiment.measures) or "no measures"
-    print(f"then {measures} of {n_models} models, not counted in the hours")
+    print(f"then {measures} of {n_models} models, whose time is not counted")
     show_api_costs(n_models, listed, experiment, args)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 def training_speed(scale: str) -> tuple[float, str]:

@@ -111,11 +111,11 @@ def grade_runs(args: argparse.Namespace) -> None:
             "--controls needs true endings, which `python sample.py --eval N` keeps; there are none"
         )
     chat_judges = make_chat_judges(args)
+    if args.dry_run:
+        preview(chat_judges, groups, Cache(directory), args)
+        return
     with lock(directory, ".grade.lock", "another grade.py is running there; let it finish"):
         cache = Cache(directory)
-        if args.dry_run:
-            preview(chat_judges, groups, cache, args)
-            return
         # First what costs nothing, so that an error there costs nothing
         comparisons = [count(group) for group in groups]
         comparisons += imported(args.imports, runs, groups)

@@ -115,8 +115,9 @@ class GPTNeo(nn.Module):
         """Start every head as a copier: whatever token it attends to becomes likelier as the next
         token.
 
-        The product of a layer's value and output matrices becomes `gain` times the identity; since
-        the output head is tied to the embedding, tokens that are attended to are predicted. From a
+        The product of a layer's value and output matrices becomes `gain` times the identity (as
+        seen if all heads attend to the same token); since the output head is tied to the embedding,
+        tokens that are attended to are predicted. From a
         random start a small model takes millions of tokens to learn to repeat its hero's name. Not
         in the paper.
         """

@@ -9,10 +9,11 @@ $ python prepare.py instruct  # stories under headers (words, features, summary)
 # your own: <|endoftext|> stands between stories
 $ python prepare.py --input mine.txt more.jsonl.gz --name mine
 
-Two passes over the stories, which stream through: 2 GB of them take well under 1 GB of memory.
+The stories stream through: 2 GB of them take well under 1 GB of memory.
 """
 
 import argparse
+import array
 import filecmp
 import hashlib
 import itertools
@@ -20,6 +21,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -32,7 +34,7 @@ from tqdm import tqdm
 from nanostories.cli import (
     Parser,
     UserError,
-    existing_file,
+    existing_path,
     number,
     one_line_errors,
     pattern,
@@ -40,7 +42,16 @@ from nanostories.cli import (
     share,
 )
 from nanostories.corpus import builtin_stories, instruct_headers
-from nanostories.corpus.cleaning import CLEANING, COMPLETE, clean
+from nanostories.corpus.cleaning import (
+    CLEANING,
+    COMPLETE,
+    DUPLICATE,
+    EMPTY,
+    IN_VALIDATION,
+    NO_HEADER,
+    TRUNCATED,
+    clean,
+)
 from nanostories.corpus.sources import (
     ANY,
     BUILTIN,
@@ -49,6 +60,7 @@ from nanostories.corpus.sources import (
     HEADERS,
     OOD,
     download,
+    files_in,
     read_files,
 )
 from nanostories.corpus.spool import Spool, encode
@@ -65,20 +77,29 @@ from nanostories.corpus.word_forms import language_warning
 from nanostories.files import set_aside, sha256_of
 
 SAMPLE_BYTES = 100_000_000  # training text from which the vocabulary is learned
+SHOWN_FILES = 20  # more would flood the screen
+LONG_STORY = 20  # times as long as the median: probably several stories in one
+VAL_STORIES = 250  # to hold out, if there are enough
 
 
 def parse_args() -> argparse.Namespace:
     parser = Parser(__doc__)
     # extend: the flag may be repeated
-    files = dict(nargs="+", action="extend", type=existing_file, default=[], metavar="FILE")
+    files = dict(nargs="+", action="extend", type=existing_path, default=[], metavar="FILE")
     corpus = parser.add_mutually_exclusive_group(required=True)
     corpus.add_argument("corpus", nargs="?", choices=CORPORA, help="or give --input and --name")
-    corpus.add_argument("--input", **files, help="your stories: .txt, .jsonl, .gz, .parquet")
+    corpus.add_argument(
+        "--input", **files, help="your stories: .txt, .jsonl, .csv, .gz, .parquet, or folders"
+    )
     held_out = parser.add_mutually_exclusive_group()
     held_out.add_argument(
         "--val", **files, help="validation stories (default: a share of the input)"
     )
-    held_out.add_argument("--val_share", type=share, help="share to hold out (default: 0.01)")
+    held_out.add_argument(
+        "--val_share",
+        type=share,
+        help="share to hold out (default: 0.01, or more of few stories)",
+    )
     split_help = "what stands between stories in a .txt, beside <|endoftext|>: "
     split_help += r"'\n\s*\n' is a blank line"
     parser.add_argument("--split_on", type=pattern, metavar="PATTERN", help=split_help)
@@ -99,36 +120,39 @@ def parse_args() -> argparse.Namespace:
     parser.add_shared("seed")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
     args = parser.parse_args()
+    if args.corpus in BUILTIN and not args.stories:
+        args.stories = 20_000
     args.name = args.name or args.corpus or ""
-    for mistake, is_made in mistakes(args).items():
+    for is_made, message in mistakes(args):
         if is_made:
-            parser.error(mistake)
+            parser.error(message)
     return args
 
 
-def mistakes(args: argparse.Namespace) -> dict[str, bool]:
-    """Message -> whether these flags deserve it."""
+def mistakes(args: argparse.Namespace) -> list[tuple[bool, str]]:
+    """(whether it was made, what to say) of flags that contradict each other"""
     files = args.input + args.val
-    flags_of_input = args.val or args.headers or args.split_on
-    flags_of_learning = args.vocabulary or args.vocab_size
+    has_text_files = any(path.is_dir() or ".txt" in path.suffixes for path in files)
+    with_headers = args.headers or args.corpus in HEADERS
     name_rule = "must consist of letters, digits, - _ and . only (with --input it is required)"
-    return {
-        "--val, --headers and --split_on are for --input": args.corpus and flags_of_input,
-        "--split_on is for .txt files": (
-            args.split_on and not any(".txt" in path.suffixes for path in files)
+    return [
+        (
+            args.corpus and (args.val or args.headers or args.split_on),
+            "--val, --headers and --split_on are for --input",
         ),
-        "--vocabulary_of brings a whole vocabulary: leave out --vocabulary and --vocab_size": (
-            args.vocabulary_of and flags_of_learning
+        (args.split_on and not has_text_files, "--split_on is for .txt files"),
+        (
+            args.vocabulary_of and (args.vocabulary or args.vocab_size),
+            "--vocabulary_of brings a whole vocabulary: leave out --vocabulary and --vocab_size",
         ),
-        "--stories is for builtin corpora": args.stories and args.corpus not in BUILTIN,
-        "--raw is for stories without headers": (
-            args.raw and (args.headers or args.corpus in HEADERS)
+        (args.stories and args.corpus not in BUILTIN, "--stories is for builtin corpora"),
+        (args.raw and with_headers, "--raw is for stories without headers"),
+        (
+            args.val_share and args.corpus in DOWNLOADS,
+            "--val_share is for corpora that have no validation stories",
         ),
-        "--val_share is for corpora that have no validation stories": (
-            args.val_share and args.corpus in DOWNLOADS
-        ),
-        f"--name {name_rule}": not re.fullmatch(r"\w[\w.-]*", args.name),
-    }
+        (not re.fullmatch(r"\w[\w.-]*", args.name), f"--name {name_rule}"),
+    ]
 
 
 # ---- Read ----
@@ -139,19 +163,44 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
     if args.corpus in DOWNLOADS:
         return download(args.corpus)
     sources = [str(path) for path in args.input + args.val]
-    train = read_files(args.input, split_on=args.split_on, headers=args.headers)
-    val = read_files(args.val, split_on=args.split_on, headers=args.headers)
+    train = read_input(args.input, args)
+    val = read_input(args.val, args)
     return sources, train, val if args.val else None
 
 
+def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
+    """The stories of all files. After each file, prints how many it has and how long they are."""
+    for path in paths:
+        lengths = array.array("Q")
+        for story in read_files([path], split_on=args.split_on, headers=args.headers):
+            lengths.append(len(story))
+            yield story
+        if not lengths:
+            continue
+        median = int(np.median(lengths))
+        if len(paths) <= SHOWN_FILES:
+            sizes = f"median {median:,} characters, longest {max(lengths):,}"
+            tqdm.write(f"{path}: {len(lengths):,} stories, {sizes}")
+        if max(lengths) > LONG_STORY * median:
+            tqdm.write(f"WARNING {path}: is its longest story a single one? See --split_on")
+
+
 def builtin_texts(corpus: str, n: int, seed: int) -> Iterator[str]:
-    # For validation; training stories lose one of them.
-    always = ("words", "summary") if HEADERS.get(corpus) == OOD else ()
+    always = ()
+    if HEADERS.get(corpus) == OOD:
+        always = ("words", "summary")  # clean_and_split takes one of them from training stories
     for story in builtin_stories.stories(n, seed):
         if corpus in HEADERS:
             yield instruct_headers.add_header_of_row(story.text, vars(story), always)
         else:
             yield story.text
+
+
+def default_val_share(n: int) -> float:
+    """To hold out, of n stories: a hundredth; of fewer, about 250 stories; of still fewer a fifth,
+    but at least 20 stories, and never more than half."""
+    n_held_out = max(20, min(VAL_STORIES, n // 5))
+    return min(0.5, max(0.01, n_held_out / n))
 
 
 # ---- Clean, drop duplicates, split ----
@@ -182,38 +231,55 @@ def clean_and_split(
     texts = itertools.chain(val_texts, train_texts)
     for split, text in tqdm(texts, "cleaning", unit=" stories", disable=None):
         counts["stories read"] += 1
-        if options.raw:
-            text = text.strip("\r\n")
-        else:
-            text, was_repaired = clean(text)
-            counts["mojibake repaired"] += was_repaired
-        if options.add_headers:
-            text = instruct_headers.add_header(text)
-        story = text
-        if options.headers:
-            parsed = instruct_headers.read(text)
-            story = parsed.story if parsed else ""
+        text, story = clean_text(text, options, counts)
         digest = hashlib.blake2b(story.encode(), digest_size=8, salt=salt).digest()
         # Copies always end up in the same split.
         if val is None and int.from_bytes(digest, "big") < options.val_share * 2**64:
             split = "val"
-        if not story.strip():
-            counts["empty dropped"] += 1
-        elif options.raw:
-            yield split, text
-        elif not COMPLETE.search(story[-16:]):
-            counts["truncated dropped"] += 1
-            if counts["truncated dropped"] <= 3:
+        reason = reason_to_drop(story, digest, split, seen, options)
+        if reason:
+            counts[reason] += 1
+            if reason == TRUNCATED and counts[reason] <= 3:
                 tqdm.write(f"dropped, as it does not end with a whole sentence: …{story[-50:]!r}")
-        elif digest in seen[split]:
-            counts["duplicates dropped"] += 1
-        elif split == "train" and digest in seen["val"]:
-            counts["validation stories dropped from train"] += 1
-        else:
-            seen[split].add(digest)
-            if options.headers == OOD and split == "train":
-                parsed = parsed.without_words_or_summary()
-            yield split, str(parsed) if options.headers else text
+            continue
+        seen[split].add(digest)
+        if options.headers == OOD and split == "train":
+            text = str(instruct_headers.read(text).without_words_or_summary())
+        yield split, text
+
+
+def clean_text(text: str, options: Options, counts: dict[str, int]) -> tuple[str, str]:
+    """The cleaned text, and the story in it: "" if it has no header and should have one."""
+    if options.raw:
+        text = text.strip("\r\n")
+    else:
+        text, was_repaired = clean(text)
+        counts["mojibake repaired"] += was_repaired
+    if options.add_headers:
+        text = instruct_headers.add_header(text)
+    if not options.headers:
+        return text, text
+    parsed = instruct_headers.read(text)
+    if not parsed:
+        return text, ""
+    return str(parsed), parsed.story
+
+
+def reason_to_drop(
+    story: str, digest: bytes, split: str, seen: dict[str, set], options: Options
+) -> str | None:
+    """One of CLEANING; None for a story that is kept. seen: the digests of each split."""
+    if not story.strip():
+        return NO_HEADER if options.headers else EMPTY
+    if options.raw:
+        return None
+    if not COMPLETE.search(story[-16:]):  # the pattern looks at the end alone
+        return TRUNCATED
+    if digest in seen[split]:
+        return DUPLICATE
+    if split == "train" and digest in seen["val"]:
+        return IN_VALIDATION
+    return None
 
 
 # ---- Learn the vocabulary, tokenize ----
@@ -339,7 +405,7 @@ def print_summary(directory: Path) -> None:
     print(", ".join(f"{n:,} {step}" for step, n in meta["cleaning"].items() if n))
     for warning in warnings(meta):
         print(f"WARNING {warning}")
-    print(f"wrote {directory}; next: {next_command(meta)}")
+    print(f"wrote {directory}; next: {next_command(directory, meta)}")
 
 
 def warnings(meta: dict) -> Iterator[str]:
@@ -351,9 +417,9 @@ def warnings(meta: dict) -> Iterator[str]:
     if not 60 < tokens_per_story < 1500:
         question = "is each one a story? See --split_on"
         yield f"a story has {tokens_per_story:.0f} tokens on average: {question}"
-    if counts["truncated dropped"] > 0.03 * counts["stories read"]:
+    if counts[TRUNCATED] > 0.03 * counts["stories read"]:
         reason = "as they do not end with a whole sentence; --raw keeps all"
-        yield f"{counts['truncated dropped']:,} stories were dropped, {reason}"
+        yield f"{counts[TRUNCATED]:,} stories were dropped, {reason}"
     if val["stories"] < 60:  # sample.py --eval 50
         larger = min(0.5, 100 / (train["stories"] + val["stories"]))
         remedy = f"hold out more, by --val_share {larger:.2g} or --val"
@@ -363,7 +429,7 @@ def warnings(meta: dict) -> Iterator[str]:
         yield f"a token holds {bytes_per_token:.1f} bytes on average (English: 4); {remedy}"
 
 
-def next_command(meta: dict) -> str:
+def next_command(directory: Path, meta: dict) -> str:
     train = meta["splits"]["train"]
     tokens_per_story = train["tokens"] / train["stories"]
     is_small = train["tokens"] < 20e6 or not shutil.which("nvidia-smi")  # a config for a CPU
@@ -376,7 +442,9 @@ def next_command(meta: dict) -> str:
     command = f"python train.py configs/{config}.py --data={meta['name']}"
     if train["tokens"] < 5e5 and config != "demo":
         command += " --epochs=5 --eval_interval=50"  # more overfits
-    # Else few stories fit in the context; with as many tokens in a step
+    if directory.parent != Path("data"):
+        command += f" --data_dir={shlex.quote(str(directory.parent))}"
+    # Most stories should fit in the context; with as many tokens in a step as before
     if is_small and tokens_per_story > 400:
         command += " --block_size=1024 --batch_size=2"
     elif is_small and tokens_per_story > 256:
@@ -384,37 +452,47 @@ def next_command(meta: dict) -> str:
     return command
 
 
-def main() -> None:
-    args = parse_args()
-    directory = args.data_dir / args.name
+def options_of(args: argparse.Namespace) -> Options:
     vocab_size = 10_000
-    val_share = 0.01
+    n_stories = 100 * VAL_STORIES  # enough to hold out a hundredth
     if args.corpus in BUILTIN:
-        args.stories = args.stories or 20_000
         vocab_size = 4096
-        # If they are few, a larger share is held out: about 250 stories.
-        val_share = max(val_share, min(250 / args.stories, 0.5))
-    options = Options(
-        vocabulary=args.vocabulary or "cut",
+        n_stories = args.stories
+    elif args.input and not args.val and not args.val_share:
+        stories = read_files(args.input, split_on=args.split_on)
+        n_stories = sum(1 for _ in itertools.islice(stories, n_stories))
+    vocabulary = args.vocabulary or "cut"
+    if args.vocabulary_of:
+        vocabulary = vocabulary_of(args.vocabulary_of)
+    return Options(
+        vocabulary=vocabulary,
         vocab_size=args.vocab_size or vocab_size,
-        val_share=args.val_share or val_share,
+        val_share=args.val_share or default_val_share(max(n_stories, 1)),
         seed=args.seed,
         headers=ANY if args.headers else HEADERS.get(args.corpus),
         add_headers=args.headers,
         raw=args.raw,
     )
+
+
+def vocabulary_of(model: str) -> Tokenizer:
+    from nanostories.checkpoints.huggingface import load_model  # here, as it imports torch
+
+    _, tokenizer = load_model(model)
+    if tokenizer.vocab_size > 2**16:
+        raise UserError(f"{model}: more than {2**16:,} ids do not fit in uint16")
+    return tokenizer
+
+
+def main() -> None:
+    args = parse_args()
+    directory = args.data_dir / args.name
     interrupted = f"{directory} is unchanged; downloads will resume"
     with one_line_errors("prepare.py", interrupted):
-        if args.vocabulary_of:
-            from nanostories.checkpoints.huggingface import load_model  # here, as it imports torch
-
-            _, tokenizer = load_model(args.vocabulary_of)
-            if tokenizer.vocab_size > 2**16:
-                raise UserError(
-                    f"{args.vocabulary_of}: more than {2**16:,} ids do not fit in uint16"
-                )
-            options.vocabulary = tokenizer
-        prepare(directory, *read(args), options)
+        args.input = files_in(args.input)
+        args.val = files_in(args.val)
+        sources, train, val = read(args)
+        prepare(directory, sources, train, val, options_of(args))
         print_summary(directory)
         if args.split_on and not args.val:
             remedy = "for the loss on unseen texts, give whole ones by --val"

@@ -1,6 +1,6 @@
 """
-One page with all results of your runs: loss curves, scores, answers, novelty, heads, neurons,
-stories, experiments.
+One page with all results of your runs: an overview, then loss curves, scores, answers, novelty,
+heads, neurons, stories, experiments.
 
 $ python report.py              # every run and every experiment below out/ -> out/report.html
 $ python report.py out/demo     # one run -> out/demo/report.html (or several runs)
@@ -34,6 +34,7 @@ def make_report(found) -> bytes:
     """found: a Found. UserError if there is nothing to show."""
     # These import torch and matplotlib.
     from nanostories.pages.html import details, sections_page
+    from nanostories.pages.overview import overview_section
     from nanostories.pages.runs import runs_section
     from nanostories.pages.stories import stories_section
 
@@ -48,14 +49,16 @@ def make_report(found) -> bytes:
         if not contents[command]:
             missing.append(f"{title}: python {command} --help")
     pages = [path for path in found.files if path.suffix == ".html" and path.name != "report.html"]
-    sections = {SECTIONS.get(command, command): content for command, content in contents.items()}
+    sections = {"Overview": overview_section(found)}
+    for command, content in contents.items():
+        sections[SECTIONS.get(command, command)] = content
     sections["Pages"] = list_html([found.link(path) for path in pages])
     sections["Damaged files, left out"] = list_html([html.escape(line) for line in found.damaged])
     if not any(sections.values()):
         raise UserError(f"{found.top}: no results below it; train a run with: python train.py")
     sections["Sections without results yet"] = list_html(missing)
     shown = {title: content for title, content in sections.items() if content}
-    return sections_page(f"nanostories: {found.top.name}", "", shown)
+    return sections_page(f"nanostories: {found.top.name}", "", shown, n_open=1)
 
 
 def list_html(lines: list[str]) -> str:

@@ -4,7 +4,7 @@ Train a storyteller.
 $ python train.py                                     # the demo, on built-in stories; tells one
 $ python train.py configs/ts_8m.py                    # a published size, on a corpus of prepare.py
 $ python train.py configs/ts_8m.py configs/fast.py    # settings that reach the same loss sooner
-$ python train.py configs/ts_8m.py --resume           # continue a run that was stopped
+$ python train.py --resume out/ts_8m                  # continue a run that was stopped
 $ python train.py configs/ts_8m.py --keep_checkpoints=10   # also keeps out/ts_8m/step-1000, …
 $ python train.py configs/ts_33m.py --start_from=hf:roneneldan/TinyStories-33M --epochs=1
 $ torchrun --standalone --nproc_per_node=8 train.py configs/ts_8m.py    # the same on eight GPUs
@@ -17,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +34,8 @@ from nanostories.generation.backends import load_backend, stream_story
 from nanostories.generation.prompts import Sampling, openings
 from nanostories.kernels.attention import story_starts
 from nanostories.training import run_directory
-from nanostories.training.config import TrainConfig, parse_command_line
+from nanostories.training.bigram_init import add_bigram_embeddings
+from nanostories.training.config import TrainConfig, parse_command_line, read_run
 from nanostories.training.data_order import (
     IGNORED,
     Batches,
@@ -46,12 +46,13 @@ from nanostories.training.data_order import (
 from nanostories.training.distributed import SINGLE_PROCESS, Ranks, stop_signal
 from nanostories.training.log import TrainingLog, print_settings
 from nanostories.training.optimizers import learning_rate
-from nanostories.training.start_from import add_bigram_embeddings, copy_weights, load_source
+from nanostories.training.start_from import copy_weights, load_source
 from nanostories.training.state import TrainingState
 from nanostories.variants import MODELS
 from nanostories.variants.contrastive import Contrastive, sentence_ends
 
-EVAL_BATCH_SIZE = 32  # windows
+EVAL_BATCH_SIZE = 32  # windows; at most batch_size, which fits in memory
+FEW_STEPS = 400  # after fewer, even a small model knows hardly more than frequent words
 RESUME_HINT = "--resume continues from the last checkpoint, if there is one"
 # (inputs, targets), (B, T) each -> mean loss in nats
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -60,15 +61,16 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
     """Train as the config says. Returns the run's directory and whether the run finished.
 
-    Each rank takes its share of a step's sequences, and gradients are added up: so all have equal
-    weights, and their number changes only the order of sums (and what dropout drops)."""
+    Each rank takes its share of a step's sequences, and gradients are summed over ranks. So the
+    result does not depend on how many ranks there are, but for rounding and dropout."""
     run = Path(config.out_dir, config.name)
     device = set_up_device(config.device, ranks.local_rank if ranks.size > 1 else None)
     with contextlib.ExitStack() as cleanup:
         cleanup.enter_context(ranks.connected(device))
 
         # Where the weights come from: a checkpoint of this run, another model, or chance
-        checkpoint = source = None
+        checkpoint = None
+        source = None
         if resume:
             checkpoint, config = run_directory.load_resumable(run, config)
         elif config.start_from:
@@ -95,13 +97,16 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
 
         # Losses; for the few batches of an evaluation, compiling takes longer than it saves
         loss_of = training_loss(state.compiled_model, config, corpus)
-        validate = partial(evaluate, next_token_loss(model, config, corpus), state)
+        validation_loss = next_token_loss(model, config, corpus)
+
+        def validate() -> dict[str, float]:
+            return evaluate(validation_loss, state)
 
         log = TrainingLog(run, state, ranks)
         cleanup.callback(log.bar.close)
         if ranks.rank == 0:
             last_step = state.step if checkpoint else None
-            cleanup.enter_context(run_directory.prepare(run, config, last_step))
+            cleanup.enter_context(run_directory.open_run_directory(run, config, last_step))
             print_settings(run, state, ranks)
             if source:
                 print(f"{config.start_from}: val_loss {validate()['val_loss']:.5f}")
@@ -109,9 +114,15 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         return run, train_loop(state, loss_of, batches, validate, log, should_stop)
 
 
-def train_loop(state, loss_of, batches, validate, log, should_stop) -> bool:
-    """Trains until the run is finished or told to stop; returns whether it is finished. train()
-    makes the arguments."""
+def train_loop(
+    state: TrainingState,
+    loss_of: Loss,
+    batches: Batches,
+    validate: Callable[[], dict[str, float]],
+    log: TrainingLog,
+    should_stop: Callable[[], bool],
+) -> bool:
+    """Trains until the run is finished or told to stop; returns whether it is finished."""
     config = state.config
     is_first_rank = batches.ranks.rank == 0
     state.model.train()
@@ -127,13 +138,15 @@ def train_loop(state, loss_of, batches, validate, log, should_stop) -> bool:
         keep = run_directory.checkpoint_due(config.keep_checkpoints, done_before, done)
         evaluating = keep or done >= 1 or state.step % config.eval_interval == 0
         if evaluating or state.step % config.log_interval == 0:
-            losses = validate() if evaluating and is_first_rank else {}
+            losses = {}
+            if evaluating and is_first_rank:
+                losses = validate()
             # Before ckpt.pt, so that a resumed run cannot miss this row
             row = log.write_row(lr, losses)
-            if losses:
+            if evaluating and is_first_rank:
                 save(log.run, state, row, losses["val_loss"], keep)
     if state.fraction_done < 1 and is_first_rank:
-        state.means()  # an error if they are not finite: then nothing is saved
+        state.check_finite()  # else nothing is saved
         run_directory.save_checkpoint(log.run / "ckpt.pt", state.for_resuming())
     return state.fraction_done >= 1
 
@@ -164,7 +177,7 @@ def train_step(state: TrainingState, loss_of: Loss, micro_batches, ranks=SINGLE_
         optimizer.zero_grad()
     state.scaler.update()
     if overflow:
-        norm = torch.zeros_like(norm)
+        norm = torch.zeros_like(norm)  # else the mean in the log would be infinite
     state.sums += torch.stack([total, norm, torch.ones_like(total)])
     state.step += 1
 
@@ -178,25 +191,29 @@ def evaluate(loss_of: Loss, state: TrainingState) -> dict[str, float]:
     tokenizer = state.corpus.tokenizer
     stream = state.corpus.val
     starts = story_windows(stream.tokens, block_size, tokenizer.end_of_text)
-    n_new = np.diff(starts, append=len(stream.tokens))  # tokens up to the next window
+    n_scored = np.diff(starts, append=len(stream.tokens))  # those before the next window
     byte_lengths = torch.from_numpy(tokenizer.byte_lengths()).to(state.device)
     positions = torch.arange(block_size, device=state.device)
     # (loss, tokens, bytes) of each batch, on the device: reading them would wait for it
     per_batch = []
     state.model.eval()
-    for i in range(0, len(starts), EVAL_BATCH_SIZE):
-        batch = slice(i, i + EVAL_BATCH_SIZE)
+    batch_size = min(EVAL_BATCH_SIZE, state.config.batch_size)
+    for i in range(0, len(starts), batch_size):
+        batch = slice(i, i + batch_size)
         inputs, targets = stream.read(starts[batch], block_size)
-        is_new = positions < torch.from_numpy(n_new[batch, None]).to(state.device)
-        targets = targets.where(is_new, IGNORED)
+        is_before_next = positions < torch.from_numpy(n_scored[batch, None]).to(state.device)
+        targets = targets.where(is_before_next, IGNORED)
         with state.autocast:
             loss = loss_of(inputs, targets)
         is_scored = targets != IGNORED
         n_bytes = byte_lengths[targets.clamp(min=0)].where(is_scored, 0).sum()
         per_batch.append(torch.stack([loss, is_scored.sum(), n_bytes]))
     state.model.train()
-    losses, n_tokens, n_bytes = torch.stack(per_batch).cpu().double().T
-    nats = losses @ n_tokens
+    table = torch.stack(per_batch).cpu().double()  # a row for each batch
+    losses = table[:, 0]
+    n_tokens = table[:, 1]
+    n_bytes = table[:, 2]
+    nats = (losses * n_tokens).sum()
     bits = nats / math.log(2)
     return {"val_loss": (nats / n_tokens.sum()).item(), "bpb": (bits / n_bytes.sum()).item()}
 
@@ -249,7 +266,7 @@ def save(run: Path, state: TrainingState, row: dict, val_loss: float, keep: bool
 def plot_run(run: Path, config: TrainConfig) -> None:
     # Imported here because matplotlib takes a while to import.
     from nanostories.figures import save_figure
-    from nanostories.pages.runs import loss_figure, read_curve
+    from nanostories.training.curves import loss_figure, read_curve
 
     curves = {run.name: read_curve(run / "log.csv")}
     save_figure(loss_figure(curves, {run.name: config.data}), run / "loss.png")
@@ -296,18 +313,23 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     print()
     backend = load_backend(open_model(str(run)), config.device)
     stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
+    steps = int(run_directory.read_log(run / "log.csv")[-1]["step"])
+    if steps < min(FEW_STEPS, read_run(run)["max_steps"]):
+        print(f"\nWARNING: {config.max_minutes:g} minutes were only {steps} steps here, too few to")
+        print("learn much: give it a longer --max_minutes, or wait until the machine is less busy")
     print(f"\nEverything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 
 
 def remedy_for(error: RuntimeError | MemoryError, ranks: Ranks) -> str | None:
-    """What to do about an error that is not a fault of this code; None for any other."""
+    """What happened, and what to do, if the error is no fault of this code; None for any other."""
+    reason = str(error).partition("\n")[0]
     # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, a plain RuntimeError on a CPU.
     is_memory_error = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     if is_memory_error or "can't allocate memory" in str(error):
-        return "out of memory; halve batch_size and double grad_accum_steps"
+        return f"out of memory; halve batch_size and double grad_accum_steps ({reason})"
     if ranks.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
-        return f"another process has failed, see its message; {RESUME_HINT}"
+        return f"another process failed, or cannot be reached; {RESUME_HINT} ({reason})"
     return None
 
 
@@ -317,8 +339,8 @@ def main():
     sys.stdout.reconfigure(line_buffering=True, errors="replace")
     ranks = Ranks.from_environment()
     name = "train.py" if ranks.size == 1 else f"train.py, process {ranks.rank}"
-    remedy = f"free disk space or fix the problem; {RESUME_HINT}"
-    with one_line_errors(name, interrupted=RESUME_HINT, remedy=remedy):
+    disk_remedy = f"free disk space or fix the problem; {RESUME_HINT}"
+    with one_line_errors(name, interrupted=RESUME_HINT, remedy=disk_remedy):
         config, resume = parse_command_line(sys.argv[1:], __doc__)
         try:
             run, finished = train(config, resume, ranks)
@@ -330,7 +352,10 @@ def main():
         if ranks.rank == 0 and finished:
             tell_a_story(run, config)
         elif ranks.rank == 0:
-            print(f"Stopped and saved. The same command with --resume continues {run}")
+            command = f"python train.py --resume {shlex.quote(str(run))}"
+            if ranks.size > 1:
+                command = "the same command with --resume"
+            print(f"Stopped and saved; to continue: {command}")
         sys.exit(0 if finished else 1)
 
 

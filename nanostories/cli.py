@@ -140,6 +140,10 @@ class Parser(argparse.ArgumentParser):
             description=description, formatter_class=argparse.RawDescriptionHelpFormatter
         )
 
+    def error(self, message: str) -> NoReturn:
+        """One line, where argparse would print the usage first."""
+        self.exit(2, f"{self.prog}: {message} (--help explains the flags)\n")
+
     def add_shared(self, *names: str, **changes) -> None:
         """Adds these flags of SHARED; changes: overrides by this command, such as default=3."""
         for name in names:

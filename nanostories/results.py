@@ -18,7 +18,7 @@ import html
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -210,15 +210,23 @@ def to_html(result: Result) -> str:
     return "\n".join(parts)
 
 
-def table_html(table: Table) -> str:
-    """Columns of numbers are aligned right."""
+def table_html(table: Table, bold: Collection[tuple[str, str]] = ()) -> str:
+    """Columns of numbers are aligned right. bold: (name of a row, column) of the cells in bold."""
     head, rows = cells_of(table)
     kinds = [' class="number"' if is_number else "" for is_number in number_columns(table)]
 
     def line(tag: str, cells: Sequence[str]) -> str:
-        parts = [f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells)]
+        parts = [f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, cells)]
         return f"<tr>{''.join(parts)}</tr>"
 
-    body = "\n".join(line("td", cells) for cells in rows)
-    whole = f"<table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table>"
+    lines = []
+    for cells in rows:
+        shown = [html.escape(cell) for cell in cells]
+        for i, column in enumerate(table.columns):
+            if (cells[0], column) in bold:
+                shown[i] = f"<b>{shown[i]}</b>"
+        lines.append(line("td", shown))
+    titles = line("th", [html.escape(title) for title in head])
+    body = "\n".join(lines)
+    whole = f"<table><thead>{titles}</thead><tbody>{body}</tbody></table>"
     return f'<div class="scroll">{whole}</div>'

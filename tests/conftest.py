@@ -14,10 +14,10 @@ import pytest
 pytest_plugins = ["sample_fixtures", "grade_fixtures"]
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
-# Where tests run side by side (pytest -n), the threads of one would wait for those of another.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # a thread that waits lets others run
-    os.environ |= dict(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+# One thread: the threads of tests that run side by side would wait for each other, and a story told
+# on a busy machine would change their number.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OMP_WAIT_POLICY"] = "passive"  # a thread that waits lets others run
 # What a shell runs in the background is deaf to Ctrl-C from the start, and so are the processes
 # that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

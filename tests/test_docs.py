@@ -17,12 +17,9 @@ import pytest
 from nanostories.training.config import parse_command_line
 
 ROOT = Path(__file__).parent.parent
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "LOG.md",
-    *sorted(ROOT.glob("docs/*.md")),
-]
+OF_THEIR_TIME = [ROOT / "LOG.md", *sorted(ROOT.glob("docs/results/*.md"))]
+TODAYS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = TODAYS + OF_THEIR_TIME
 SCRIPTS = []
 for folder in (".", "benches", "configs", "tests"):
     SCRIPTS += sorted((ROOT / folder).glob("*.py"))
@@ -46,13 +43,23 @@ def test_links_and_images_lead_to_something(page):
 
 
 def test_files_that_are_named_are_there():
-    for page in PAGES:
-        if page.name == "LOG.md":  # which names files of its time
-            continue
+    for page in TODAYS:
         text = FENCE.sub("", page.read_text())
         named = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|cpp|h|js|jsonl|txt|md))`", text)
         ours = [name for name in named if not name.startswith(("data/", "out/"))]
         assert [name for name in ours if not (ROOT / name).exists()] == [], page
+
+
+ORIGIN = re.compile(
+    r"# .+\n\n- Date: \d{4}-\d\d-\d\d, commit [0-9a-f]{7}\n- Command: .+\n- Seed: \d.*\n"
+    r"- Hardware: .+\n\n"
+)
+
+
+def test_results_say_where_they_come_from():
+    pages = list(ROOT.glob("docs/results/*.md"))
+    assert len(pages) > 10
+    assert [page.name for page in pages if not ORIGIN.match(page.read_text())] == []
 
 
 # ---- Commands ----
@@ -133,9 +140,8 @@ def complaint(script: str, arguments: tuple[str, ...], monkeypatch) -> str:
 def test_every_command_line_is_understood(monkeypatch):
     monkeypatch.chdir(ROOT)
     pages = {}
-    for path in [*PAGES, *SCRIPTS]:
-        if path.name != "LOG.md":  # which has those of its time
-            pages |= dict.fromkeys(commands(path), path.name)
+    for path in TODAYS + SCRIPTS:
+        pages |= dict.fromkeys(commands(path), path.name)
     wrong = []
     for command, page in pages.items():
         said = "" if "--help" in command else complaint(command[0], command[1:], monkeypatch)

@@ -12,13 +12,20 @@ import re
 import regex
 
 # What meta.json counts, in this order
+# Reasons to drop a story
+EMPTY = "empty dropped"
+NO_HEADER = "without a header dropped"
+TRUNCATED = "truncated dropped"
+DUPLICATE = "duplicates dropped"
+IN_VALIDATION = "validation stories dropped from train"
 CLEANING = (
     "stories read",
     "mojibake repaired",
-    "empty dropped",
-    "truncated dropped",
-    "duplicates dropped",
-    "validation stories dropped from train",
+    EMPTY,
+    NO_HEADER,
+    TRUNCATED,
+    DUPLICATE,
+    IN_VALIDATION,
 )
 
 # UTF-8 that was once read as cp1252: ’ (bytes E2 80 99) became â€™. Bytes that cp1252 leaves

@@ -6,6 +6,7 @@ cleaned.
 'Once upon a time…'
 """
 
+import csv
 import gzip
 import itertools
 import json
@@ -33,6 +34,7 @@ DOWNLOADS = {
     "instruct": INSTRUCT_FILES,
     "instruct-ood": INSTRUCT_FILES,
 }
+ENDINGS = (".txt", ".jsonl", ".csv", ".txt.gz", ".jsonl.gz", ".csv.gz", ".parquet")
 BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
 CORPORA = (*DOWNLOADS, *BUILTIN)
 # What meta.json says about the headers above the stories (nanostories/corpus/instruct_headers.py),
@@ -79,14 +81,28 @@ def downloaded_files(directory: Path, pattern: str) -> list[Path]:
 
 
 # ---- Files ----
+def files_in(paths: Iterable[Path]) -> list[Path]:
+    """Each folder is replaced by the files below it that we can read. UserError if it has none."""
+    files = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        found = [file for file in sorted(path.rglob("*")) if file.name.endswith(ENDINGS)]
+        if not found:
+            raise UserError(f"{path}: no file in it ends in {', '.join(ENDINGS)}")
+        files += found
+    return files
+
+
 def read_files(
     paths: Iterable[Path],
     errors: str = "strict",
     split_on: re.Pattern | None = None,
     headers: bool = False,
 ) -> Iterator[str]:
-    """The text of every story in .txt, .jsonl or .parquet files; the first two may be compressed
-    (.gz).
+    """The text of every story in .txt, .jsonl, .csv or .parquet files; all but the last may be
+    compressed (.gz).
 
     split_on: in a .txt, what stands between stories, beside <|endoftext|>. errors: bytes of a .txt
     that are not UTF-8 are a UserError ("strict"), or become U+FFFD ("replace"). headers: with the
@@ -98,10 +114,12 @@ def read_files(
             yield from text_stories(path, errors, split_on)
         elif name.endswith(".jsonl"):
             yield from stories_of_rows(path, json_rows(path), headers)
+        elif name.endswith(".csv"):
+            yield from stories_of_rows(path, csv_rows(path), headers)
         elif path.suffix == ".parquet":
             yield from stories_of_rows(path, parquet_rows(path), headers)
         else:
-            endings = ".txt, .jsonl, .txt.gz, .jsonl.gz or .parquet"
+            endings = ", ".join(ENDINGS)
             raise UserError(f"{path}: unknown format; its name must end in {endings}")
 
 
@@ -125,13 +143,23 @@ def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[s
                 *complete, rest = (rest + block).split(separator)
                 yield from complete
         except UnicodeDecodeError:
-            place = f"somewhere before byte {file.buffer.tell():,}"
-            raise UserError(f"{path}: not UTF-8 text, {place}; convert it") from None
+            raise UserError(f"{path}: not UTF-8 text, {first_bad_byte(path)}; convert it") from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             remedy = "download or compress it again"
             raise UserError(f"{path}: broken gzip ({error}); {remedy}") from None
     if rest.strip():
         yield rest
+
+
+def first_bad_byte(path: Path) -> str:
+    open_file = gzip.open if path.suffix == ".gz" else open
+    with open_file(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                return f"line {number:,}, byte {error.start + 1:,} of it"
+    return "at its end"
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, dict]]:
@@ -143,6 +171,17 @@ def json_rows(path: Path) -> Iterator[tuple[str, dict]]:
             except (ValueError, RecursionError) as error:
                 raise UserError(f"{path}: line {number} is not JSON ({error})") from None
             yield f"line {number}", row
+
+
+def csv_rows(path: Path) -> Iterator[tuple[str, dict]]:
+    """("row 7", its cells by the names in the first line)"""
+    # Lines end where the file says, also inside quotes.
+    lines = (line + "\n" for line in split_file(path, "\n"))
+    try:
+        for number, row in enumerate(csv.DictReader(lines), 1):
+            yield f"row {number}", row
+    except csv.Error as error:  # such as a cell of more than 131,072 characters
+        raise UserError(f"{path}: not CSV that can be read ({error})") from None
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[str, dict]]:

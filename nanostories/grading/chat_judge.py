@@ -38,6 +38,7 @@ QUESTIONS = {
 }
 MAX_TOKENS = 2000  # of a reply, with the model's thoughts; --extra can change it
 TRIES = 3  # unusable replies to a question, before a grading counts as failed
+HOPELESS = 10  # unusable replies without a usable one, before the judge is given up
 REPLY_TOKENS = 60  # a guess, for --dry_run
 
 
@@ -135,6 +136,25 @@ def checked(name: str, value) -> float:
 
 
 # ---- A judge ----
+class Usefulness:
+    """Whether a judge's replies can be used: stops before it is asked, and paid, in vain."""
+
+    def __init__(self):
+        self.has_worked = False
+        self.n_unusable = 0
+
+    def count_unusable(self, reply: str, problem: UserError) -> None:
+        """StopAsking if it is hopeless."""
+        from nanostories.generation.api_client import StopAsking
+
+        self.n_unusable += 1
+        if self.n_unusable >= HOPELESS and not self.has_worked:
+            raise StopAsking(
+                f"none of the first {self.n_unusable} replies could be used ({problem}); the last"
+                f" one: {reply[:300]!r}; try another judge, or another --question"
+            )
+
+
 @dataclass(frozen=True)
 class ChatJudge:
     """A model and its question. `cache` is grade.py's: {key of a question: the usable reply}."""
@@ -157,8 +177,11 @@ class ChatJudge:
         missing = self.missing(stories, cache)
         random.Random(0).shuffle(missing)  # so that a budget that runs out does not favor a run
         problems = []
+        usefulness = Usefulness()
         with tqdm(desc=f"{self.name} grades", total=len(missing), disable=None, delay=1) as bar:
-            for _, problem in self.client.map(lambda job: self.ask(*job, cache), missing):
+            for _, problem in self.client.map(
+                lambda job: self.ask(*job, cache, usefulness), missing
+            ):
                 if problem:
                     problems.append(problem)
                 bar.update()
@@ -196,10 +219,10 @@ class ChatJudge:
             messages.append({"role": "assistant", "content": text})
         return read_reply(text, self.question.names(story)), messages
 
-    async def ask(self, story: Story, repeat: int, cache) -> None:
+    async def ask(self, story: Story, repeat: int, cache, usefulness: Usefulness) -> None:
         """Asks until the cache has usable replies to all questions. Each goes to the cache at once,
         so that a killed call loses none. RequestFailed after too many unusable ones."""
-        from nanostories.generation.api_client import BadReply, RequestFailed, StopAsking
+        from nanostories.generation.api_client import BadReply, RequestFailed
 
         n_turns = len(self.question.turns)
         for _ in range(TRIES + n_turns - 1):
@@ -210,13 +233,19 @@ class ChatJudge:
                 reply = await self.client.chat(
                     model=self.model, messages=messages, max_tokens=MAX_TOKENS
                 )
-                if len(messages) == 2 * n_turns - 1:  # the scores are due
-                    read_reply(reply.text, self.question.names(story))
-            except StopAsking:
-                raise
-            except (BadReply, UserError) as error:
+            except BadReply as error:
                 problem = error
-            else:
+                continue
+            is_usable = True
+            if len(messages) == 2 * n_turns - 1:  # the scores are due
+                try:
+                    read_reply(reply.text, self.question.names(story))
+                    usefulness.has_worked = True
+                except UserError as error:
+                    problem = error
+                    is_usable = False
+                    usefulness.count_unusable(reply.text, error)
+            if is_usable:
                 asked = {"judge": self.name, "url": self.client.public_url, "repeat": repeat}
                 cache.add(self.key(messages, repeat), asked | vars(reply))
         if not self.look_up(story, repeat, cache)[0]:

@@ -175,8 +175,9 @@ class LikelihoodJudge:
 
 
 def default_judges(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """{judge: the groups that it grades}. Of the runs trained on one text, the one with the lowest
-    bits per byte grades the groups of that text, and those of models that were not trained here."""
+    """{judge: the groups that it grades}. Of the runs trained on one corpus, the one with the
+    lowest bits per byte grades the groups of that corpus; if there is only one corpus, also those
+    of models that were not trained here."""
     best = {}
     for run in itertools.chain.from_iterable(group.runs for group in groups):
         bpb = bits_per_byte(run)
@@ -185,5 +186,11 @@ def default_judges(groups: Sequence[Group]) -> dict[str, list[Group]]:
     found = {}
     for text, (_, run) in best.items():
         name = f"{LIKELIHOOD_PREFIX}{os.path.relpath(run.model.directory)}"
-        found[name] = [group for group in groups if group.text in (text, None)]
+        found[name] = []
+        for group in groups:
+            if group.text == text or (group.text is None and len(best) == 1):
+                found[name].append(group)
+    for group in groups:
+        if best and group.text not in best and (group.text or len(best) > 1):
+            print(f"{group.title}: no judge here was trained on their corpus; name one by --judge")
     return found

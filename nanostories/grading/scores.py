@@ -41,7 +41,7 @@ class Score(NamedTuple):
 # must score lower there, too.
 CHAT = {
     "grammar": Score(
-        "is it correct English, without words missing, words that do not exist or sentences that"
+        "is the language correct, without words missing, words that do not exist or sentences that"
         " break off?",
         tested_by=(CUT,),
     ),

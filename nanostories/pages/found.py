@@ -47,7 +47,9 @@ class Found:
             return parse(path)
         except DAMAGED as error:
             reason = str(error).removeprefix(f"{path}: ")
-            self.damaged.append(f"{path}: left out, as it cannot be read ({reason})")
+            line = f"{path}: left out, as it cannot be read ({reason})"
+            if line not in self.damaged:
+                self.damaged.append(line)
             return None
 
     # ---- On the page, which lies in the top directory ----

@@ -79,15 +79,19 @@ def hashes_of(texts: Iterable[str]) -> str:
     return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
 
-def sections_page(title: str, intro: str, sections: dict[str, str]) -> bytes:
-    """A page of sections with links to them. intro and the sections' contents, by title, are HTML
-    already."""
+def sections_page(title: str, intro: str, sections: dict[str, str], n_open: int = 99) -> bytes:
+    """A page of sections with links to them; all but the first n_open are folded. intro and the
+    sections' contents, by title, are HTML already."""
     links = []
     parts = []
     for i, (name, content) in enumerate(sections.items()):
         heading = html.escape(name)
-        links.append(f'<a href="#{i}">{heading}</a>')
-        parts.append(f'<section id="{i}"><h2>{heading}</h2>{content}</section>')
+        is_open = " open" if i < n_open else ""
+        links.append(f'<a href="#section-{i}">{heading}</a>')
+        parts.append(
+            f'<section id="section-{i}"><details{is_open}>'
+            f"<summary><h2>{heading}</h2></summary>{content}</details></section>"
+        )
     head = f"<h1>{html.escape(title)}</h1>{intro}<nav>{''.join(links)}</nav>"
     return page(title, "report", {}, body="\n".join([head, *parts]))
 

@@ -17,7 +17,7 @@ import torch
 from model import GPTNeoConfig
 from nanostories.sweeps.lists import Runs, Scale
 from nanostories.training.config import SHAPE, TrainConfig, parse_command_line
-from nanostories.training.optimizers import Muon, make_optimizers
+from nanostories.training.optimizers import NEWTON_SCHULZ_STEPS, make_optimizers
 from nanostories.variants import MODELS
 from nanostories.variants.contrastive import n_shuffled
 
@@ -121,6 +121,15 @@ def count_model_and_muon(
     the optimizer."""
     with torch.device("meta"):  # only shapes are needed
         model = MODELS[architecture](shape)
-    optimizers = make_optimizers(model, TrainConfig(optimizer=optimizer))
-    flops_of_muon = sum(o.flops_per_step() for o in optimizers if isinstance(o, Muon))
+    flops_of_muon = 0
+    if optimizer == "muon":
+        muon, _ = make_optimizers(model, TrainConfig(optimizer="muon"))
+        matrices = [matrix for group in muon.param_groups for matrix in group["params"]]
+        flops_of_muon = sum(flops_of_orthogonalizing(matrix.shape) for matrix in matrices)
     return model.num_params(), model.flops_per_token(shape.block_size), flops_of_muon
+
+
+def flops_of_orthogonalizing(shape: tuple[int, int]) -> int:
+    """FLOPs of the matrix products, which in steps of few tokens exceed the model's."""
+    short, long = sorted(shape)
+    return NEWTON_SCHULZ_STEPS * (4 * short**2 * long + 2 * short**3)

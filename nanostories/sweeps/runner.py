@@ -47,24 +47,30 @@ def train_all(
 
 
 def is_finished(run: Run, sha256: dict[Path, str]) -> bool:
-    """Whether it was trained to its end, with these settings, on this corpus."""
-    log = log_of(run)
-    if not log or float(log[-1]["done"]) < 1 or not (run.directory / "ckpt.pt").exists():
+    """Whether it was trained to its end. UserError if its directory has a run with other settings,
+    or of another corpus."""
+    path = run.directory / "ckpt.pt"
+    if not path.exists():
         return False
-    checkpoint = load_checkpoint(run.directory / "ckpt.pt")
-    trained = checkpoint["train_config"]
-    settings = vars(run.config)
-    if run.config.start_from:  # which brings its shape
-        settings = {name: value for name, value in settings.items() if name not in SHAPE}
-    same = all(trained[name] == value for name, value in settings.items())
-    return same and checkpoint["data_sha256"] == sha256[run.data]
+    checkpoint = load_checkpoint(path)
+    remedy = "take another --out_dir, or move it away"
+    for name, value in vars(run.config).items():
+        trained = checkpoint["train_config"][name]
+        # start_from brings a shape
+        if trained != value and not (run.config.start_from and name in SHAPE):
+            problem = f"was trained with {name}={trained}, and now it would be {value}"
+            raise UserError(f"{run.directory} {problem}: {remedy}")
+    if checkpoint["data_sha256"] != sha256[run.data]:
+        raise UserError(f"{run.directory} was trained on other stories than {run.data}: {remedy}")
+    log = log_of(run)
+    return bool(log) and float(log[-1]["done"]) >= 1
 
 
 def train_one(run: Run, log: Path) -> str:
     """Starts or resumes a run. Returns its error message, "" if it has none."""
     command = [sys.executable, str(ROOT / "train.py"), *run.args]
     if any(run.directory.glob("ckpt*.pt")):
-        command.append("--resume")  # which also refuses other settings and data
+        command.append("--resume")
     with log.open("a") as output:
         print("$", shlex.join(command), file=output, flush=True)
         # In its own session, so that Ctrl-C reaches only us, and train.py gets just one signal: a

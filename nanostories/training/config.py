@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from model import GPTNeoConfig
 from nanostories.cli import UserError
+from nanostories.files import read_json
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 # 20 epochs in its discussion 8, which is 9.4 billion tokens) and grad_clip are ours.
 @dataclass
 class TrainConfig:
-    name: str = "run"  # default: that of the config file
+    name: str = "run"  # default: the config's, with --data and the corpus's
     out_dir: str = "out"  # the run is written to out_dir/name
     seed: int = 0  # for the initial weights, the data order and dropout
     start_from: str = ""  # weights and shape of a run, a checkpoint, or hf:ID (GPT-Neo, GPT-2)
@@ -40,7 +41,7 @@ class TrainConfig:
     n_embd: int = 256
     window_size: int = 256  # reach of the local layers, in tokens; only gptneo has them
     dropout: float = 0.0
-    bigram_init: float = 0.0  # size of embeddings that start from counts of adjacent tokens
+    bigram_init: float = 0.0  # scale of bigram statistics in the first embeddings; 0: none
     copy_init: float = 0.0  # strength of heads that start as copiers: GPTNeo.init_copying
     # length: an optimizer step reads batch_size * grad_accum_steps windows of block_size tokens
     batch_size: int = 80  # windows in one forward pass; lower it if memory runs out
@@ -63,7 +64,7 @@ class TrainConfig:
     # log and checkpoints
     log_interval: int = 10  # steps
     eval_interval: int = 250  # steps; the checkpoint is saved then, too
-    keep_checkpoints: int = 0  # also keep the weights this many times on the way, evenly spread
+    keep_checkpoints: int = 0  # keep the weights this many times, evenly spread, the end included
     eval_tokens: int = 500_000  # from the start of the validation split: the same for every run
     # machine
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
@@ -75,9 +76,8 @@ class TrainConfig:
             check_value(field, getattr(self, field.name))
         if self.architecture == "gpt2":
             self.window_size = self.block_size
-        GPTNeoConfig(
-            **self.model_shape()
-        )  # an impossible shape is an error before data is prepared
+        # An impossible shape is an error before data is prepared.
+        GPTNeoConfig(**self.model_shape())
         if self.contrast != "none" and self.loss_on == "story":
             raise UserError(f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all")
         if self.attend_within_story and self.architecture == "compressor":
@@ -108,7 +108,7 @@ DEFAULTS = {field.name: field.default for field in dataclasses.fields(TrainConfi
 AT_MOST_1 = ("warmdown", "beta1", "beta2")
 # The settings that start_from brings
 SHAPE = ("architecture", "n_layer", "n_head", "n_embd", "window_size")
-# Settings that others compute
+# Settings that others compute; on the command line they would contradict each other
 COMPUTED = {"start_from": (*SHAPE, "copy_init", "bigram_init"), "epochs": ("max_steps",)}
 
 
@@ -157,27 +157,51 @@ def read_config(path: Path) -> dict:
     return settings
 
 
+def read_run(run: Path) -> dict:
+    """The settings of a run."""
+    path = run / "config.json"
+    if not path.exists():
+        raise UserError(f"{run}: no run (it has no config.json)")
+    settings = read_json(path)
+    unknown = sorted(settings.keys() - DEFAULTS.keys())
+    if unknown:
+        raise UserError(f"{path}: of another version, with the settings {', '.join(unknown)}")
+    settings["name"] = run.name
+    settings["out_dir"] = str(run.parent)
+    return settings
+
+
 def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, bool]:
     """[CONFIG.py ...] [--name=value ...] [--resume] -> (config, resume). Later files win over
-    earlier ones, and the command line over all. --help prints `usage` and all settings."""
+    earlier ones, and the command line over all. With --resume, the directory of a run may stand in
+    place of the files. --help prints `usage` and all settings."""
     if "-h" in args or "--help" in args:
         print(f"{usage}\nSettings, for config files (a line each) and as --name=value:\n")
         print(inspect.getsource(TrainConfig).partition("    def __post_init__")[0])
         sys.exit()
+    for arg in args:
+        if arg.removeprefix("--") in DEFAULTS:
+            raise UserError(f"{arg}: needs a value, as {arg}=VALUE")
+    resume = "--resume" in args
     paths = [Path(arg) for arg in args if not arg.startswith("-")]
     if not paths:
         paths = [ROOT / "configs" / "demo.py"]
-    settings = {"name": "-".join(path.stem for path in paths)}
+    settings = {}
     for path in paths:
-        settings |= read_config(path)
+        settings |= read_run(path) if resume and path.is_dir() else read_config(path)
     given = {}
     for arg in args:
         if arg.startswith("-") and arg != "--resume":
             name, _, text = arg.removeprefix("--").partition("=")
             given[name] = parse_setting(name, text, arg)
+    words = [path.stem for path in paths]
+    data = settings.get("data", DEFAULTS["data"])
+    if given.get("data", data) != data:
+        words.append(Path(given["data"]).name)  # so that each corpus has a run of its own
+    settings.setdefault("name", "-".join(words))
     config = TrainConfig(**settings | given)
     for name, others in COMPUTED.items():
         for other in others:
             if getattr(config, name) and other in given:
                 raise UserError(f"{other}: {name} sets it; give one of them")
-    return config, "--resume" in args
+    return config, resume

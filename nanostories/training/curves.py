@@ -42,9 +42,8 @@ def loss_figure(logs: dict[str, list[dict]], data: dict[str, str]) -> Figure:
                     points = [(row[column] / unit, row) for row in log if row[column]]
                     style = {"color": f"C{i % 10}", "linestyle": DASHES[i // 10 % 4]}
                     draw(axes, points, "train_loss", most, alpha=0.4, linewidth=0.8, **style)
-                    draw(axes, points, "val_loss", most, marker=".", **style)
-                    if column == "tokens":  # once in the legend
-                        axes.lines[-1].set_label(run)
+                    label = run if column == "tokens" else None  # once in the legend
+                    draw(axes, points, "val_loss", most, marker=".", label=label, **style)
     figure.legend(loc="outside lower center", ncols=min(4, len(logs)), fontsize=8, frameon=False)
     figure.suptitle("Loss, nats per token (pale: training; bold: validation)", fontsize=10)
     return figure
@@ -64,5 +63,7 @@ def draw(axes: Axes, points: list[tuple[float, dict]], loss: str, most: int, **s
     """One of the losses, at `most` points at most, the last one among them."""
     xs = [x for x, row in points if row[loss]]
     losses = [row[loss] for _, row in points if row[loss]]
-    stride = -max(1, math.ceil(len(xs) / most))
-    axes.plot(xs[::stride], losses[::stride], markevery=max(1, len(xs) // 15), **style)
+    stride = -max(1, math.ceil(len(xs) / most))  # backwards, so that the last point is kept
+    xs = xs[::stride]
+    losses = losses[::stride]
+    axes.plot(xs, losses, markevery=max(1, len(xs) // 15), **style)

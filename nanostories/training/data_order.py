@@ -24,16 +24,15 @@ IGNORED = -100  # a target that the loss does not count
 class TokenStream:
     """The tokens of a split, also on the device.
 
-    is_target: (tokens,) bool, which of them the loss counts. longest: tokens of the longest window
-    that will be read."""
+    is_target: (tokens,) bool, which of them the loss counts. padding: how far a window may reach
+    past the end, where nothing counts."""
 
     def __init__(
-        self, tokens: np.ndarray, is_target: np.ndarray, longest: int, device: torch.device
+        self, tokens: np.ndarray, is_target: np.ndarray, padding: int, device: torch.device
     ):
         self.tokens = tokens  # (tokens,) uint16
-        # A window may reach past the end, where nothing counts.
-        padded = np.pad(tokens, (0, longest))
-        self.is_target = np.pad(is_target, (0, longest))
+        padded = np.pad(tokens, (0, padding))
+        self.is_target = np.pad(is_target, (0, padding))
         # As int16, since not every device can index uint16; read() restores ids above 32767.
         self.tokens_on_device = torch.from_numpy(padded.view(np.int16)).to(device)
         self.is_target_on_device = torch.from_numpy(self.is_target).to(device)
@@ -68,9 +67,8 @@ def load_corpus(config: TrainConfig, device: torch.device) -> Corpus:
     n_tokens = min(len(train), len(val))
     if n_tokens <= 2 * config.block_size:
         problem = f"a split has only {n_tokens:,} tokens"
-        raise UserError(
-            f"{directory}: {problem}; block_size={config.block_size} needs more than twice that"
-        )
+        needed = f"block_size={config.block_size} needs more than {2 * config.block_size:,}"
+        raise UserError(f"{directory}: {problem}; {needed}")
     tokenizer = Tokenizer(**meta["vocabulary"])
     streams = []
     for tokens, loss_on in ((train, config.loss_on), (val, "story")):
@@ -102,8 +100,8 @@ def story_windows(tokens: np.ndarray, block_size: int, end_of_text: int) -> np.n
 
 @functools.lru_cache(maxsize=2)
 def epoch_order(n_windows: int, seed: int, epoch: int) -> tuple[np.ndarray, float]:
-    """The shuffled order of the windows in this epoch, and the fraction of the allowed shift by
-    which to move them."""
+    """The shuffled order of the windows in this epoch, and a number below 1, which says how far
+    they are moved, so that text is cut elsewhere in each epoch."""
     rng = np.random.default_rng([seed, epoch])
     return rng.permutation(n_windows), rng.random()
 
@@ -111,7 +109,7 @@ def epoch_order(n_windows: int, seed: int, epoch: int) -> tuple[np.ndarray, floa
 class Windows:
     """The windows of an epoch, in an order of its own, and how many of them a step reads.
 
-    divisor: a step reads that many times as many windows, each that many times shorter."""
+    divisor: 4 gives four times as many windows in a step, each a quarter as long."""
 
     def __init__(self, corpus: Corpus, config: TrainConfig, divisor: int = 1):
         self.block_size = config.block_size // divisor
@@ -137,8 +135,7 @@ class Windows:
 
 
 class Batches:
-    """The micro-batches of any step, for this rank: as large as batch_size, or a part of it that
-    divides its share."""
+    """The micro-batches of any step, for this rank: all of one size, at most batch_size."""
 
     def __init__(self, corpus: Corpus, config: TrainConfig, ranks: Ranks):
         self.config = config
@@ -147,9 +144,8 @@ class Batches:
         if rest:
             problem = f"is not divisible by {ranks.size} processes"
             raise UserError(f"batch_size * grad_accum_steps {problem}")
-        # the largest size that divides both
-        micro_batch_size = math.gcd(share, config.batch_size)
-        self.n_micro_batches = share // micro_batch_size
+        sizes = [n for n in range(1, config.batch_size + 1) if share % n == 0]
+        self.n_micro_batches = share // sizes[-1]
         self.stream = corpus.train
         self.windows = Windows(corpus, config)
         if config.short_window_steps:
@@ -162,8 +158,7 @@ class Batches:
 
     def for_step(self, step: int) -> Iterator[tuple[Tensor, Tensor, float]]:
         """inputs, targets, and the weight of their loss in the step's mean. Seeds PyTorch for each,
-        so that dropout and contrast need no random state. (Where processes split micro-batches,
-        each part has a seed of its own.)"""
+        so that dropout and contrast need no random state."""
         windows = self.windows
         if step < self.config.short_window_steps:
             windows = self.short_windows

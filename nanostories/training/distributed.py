@@ -34,7 +34,8 @@ class Ranks:
         # CPU tensors use gloo, so that decisions of the host never wait for a GPU.
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
         yield
-        # torchrun kills all ranks as soon as one fails: none may leave before the first has saved.
+        # After an error this is not reached: the others could not answer. torchrun kills all ranks
+        # as soon as one fails, so none may leave before the first has saved.
         self.barrier()
         dist.destroy_process_group()
 

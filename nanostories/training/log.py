@@ -26,7 +26,9 @@ class TrainingLog:
         self.config = state.config
         self.ranks = ranks
         # The first step compiles, and so does the first one that reads windows of another length.
-        self.compiling_steps = (state.step, self.config.short_window_steps)
+        self.compiling_steps = {state.step}
+        if self.config.short_window_steps:
+            self.compiling_steps.add(self.config.short_window_steps)
         self.peak_flops = peak_flops(state.device, state.dtype)
         self.timed_steps = 0  # since the last row
         self.seconds_at_last_row = state.seconds
@@ -42,11 +44,13 @@ class TrainingLog:
         """Times a step of training. One that compiles does not count."""
         compiles = self.state.step in self.compiling_steps
         if compiles:
-            self.state.means()  # waits for the steps before it, which count
+            self.state.check_finite()  # waits for the steps before it, which count
         start = time.perf_counter()
         yield
-        if compiles or self.state.step % self.config.log_interval == 0:
-            self.state.means()  # waits for the device
+        # Before a row and before validation, wait for the device: its work is part of training.
+        intervals = (self.config.log_interval, self.config.eval_interval)
+        if compiles or any(self.state.step % interval == 0 for interval in intervals):
+            self.state.check_finite()
         seconds = self.ranks.max(time.perf_counter() - start)
         if not compiles:
             self.state.seconds += seconds
@@ -54,7 +58,8 @@ class TrainingLog:
         self.bar.update(self.state.fraction_done - self.bar.n)
 
     def write_row(self, lr: float, losses: dict[str, float]) -> dict[str, str]:
-        """Of all steps since the last row -> the cells. Only the first process writes them.
+        """Writes and returns the row for the steps since the last one; begins a new period. Only
+        the first process writes.
 
         losses: of evaluate(), or none."""
         state = self.state
@@ -74,7 +79,7 @@ class TrainingLog:
             step_seconds = (state.seconds - self.seconds_at_last_row) / self.timed_steps
             tokens_per_s = self.config.tokens_per_step / step_seconds
             row["tokens_per_s"] = f"{tokens_per_s:.0f}"
-            if self.peak_flops:
+            if self.peak_flops and state.step > self.config.short_window_steps:
                 flops_per_s = tokens_per_s * state.model.flops_per_token(self.config.block_size)
                 row["mfu"] = f"{flops_per_s / (self.peak_flops * self.ranks.size):.4f}"
         state.sums.zero_()
@@ -89,8 +94,10 @@ class TrainingLog:
     def show(self, row: dict[str, str]) -> None:
         """Prints a row: those of evaluations, and the first, which tells how long it will take."""
         shown = [f"{name} {row[name]}" for name in SHOWN if name in row]
-        seconds_left = self.state.seconds * (1 / self.state.fraction_done - 1)
-        self.bar.write(f"{', '.join(shown)}, {tqdm.format_interval(seconds_left)} to go")
+        if self.state.seconds:  # 0 if only a step that compiled was taken
+            seconds_left = self.state.seconds * (1 / self.state.fraction_done - 1)
+            shown.append(f"{tqdm.format_interval(seconds_left)} to go")
+        self.bar.write(", ".join(shown))
 
 
 def print_settings(run: Path, state: TrainingState, ranks: Ranks) -> None:

@@ -80,22 +80,14 @@ class Muon(torch.optim.Optimizer):
                 state["momentum_buffer"] = torch.zeros_like(gradients)
             momentum = state["momentum_buffer"]
             momentum.lerp_(gradients, 1 - group["momentum"])
-            updates = gradients.lerp_(momentum, group["momentum"])  # Nesterov's
+            # Nesterov's; in place, as gradients are our own copy
+            updates = gradients.lerp_(momentum, group["momentum"])
             updates = self.orthogonalize(updates.to(self.dtype)).float()
             # Scaled to the size of AdamW's updates (Liu et al. 2025), so that one learning rate
             # serves both.
             scale = 0.2 * max(updates.shape[1:]) ** 0.5
             torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_add_(matrices, list(updates), alpha=-group["lr"] * scale)
-
-    def flops_per_step(self) -> int:
-        """FLOPs of the matrix products, which in steps of few tokens exceed the model's."""
-        flops = 0
-        for group in self.param_groups:
-            for matrix in group["params"]:
-                short, long = sorted(matrix.shape)
-                flops += NEWTON_SCHULZ_STEPS * (4 * short**2 * long + 2 * short**3)
-        return flops
 
 
 def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,7 @@ RESUME_MAY_CHANGE = set(
 
 # ---- The directory and its log ----
 @contextlib.contextmanager
-def prepare(run: Path, config: TrainConfig, last_step: int | None):
+def open_run_directory(run: Path, config: TrainConfig, last_step: int | None):
     """Locks the run's directory, and writes config.json and the beginning of log.csv.
 
     last_step: that of the run that is resumed; its log keeps the rows up to there. None: a new run;

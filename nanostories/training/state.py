@@ -16,7 +16,7 @@ from nanostories.training.optimizers import make_optimizers
 class TrainingState:
     """The model and all that its steps change. (The data order and dropout need no state.)
 
-    corpus: for checkpoints only."""
+    corpus: may be left out by who neither evaluates nor saves."""
 
     def __init__(self, model: torch.nn.Module, config: TrainConfig, corpus: Corpus | None = None):
         self.model = model
@@ -50,13 +50,17 @@ class TrainingState:
         return min(1.0, fraction)
 
     def means(self) -> tuple[float, float]:
-        """Loss and gradient norm since the log's last row. Waits for the device. UserError if they
-        are not finite."""
+        """Loss and gradient norm since the log's last row. UserError if they are not finite."""
+        self.check_finite()
         loss, norm, steps = self.sums.tolist()
-        if self.scaler.is_enabled() and self.scaler.get_scale() < 1:
-            norm = math.nan  # gradients overflow at any scale
-        self.require_finite("loss or gradient", loss + norm)
         return loss / max(steps, 1), norm / max(steps, 1)
+
+    def check_finite(self) -> None:
+        """Waits for the device. UserError if the loss or a gradient is infinite or NaN."""
+        loss, norm, _ = self.sums.tolist()
+        self.require_finite("loss or gradient", loss + norm)
+        if self.scaler.is_enabled() and self.scaler.get_scale() < 1:
+            self.require_finite("gradient in float16, at any scale,", math.inf)
 
     def require_finite(self, name: str, value: float) -> None:
         if not math.isfinite(value):

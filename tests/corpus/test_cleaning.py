@@ -81,7 +81,7 @@ def test_cleaning_is_counted(tmp_path, capsys):
     assert stories_in(tmp_path / "x", "train") == [*train[7:17], "Don’t."]
     assert stories_in(tmp_path / "x", "val") == ["Val one.", "Val two!", "Ten."]
     # read, mojibake repaired, empty, truncated, duplicates, in val
-    assert list(load_meta(tmp_path / "x")["cleaning"].values()) == [30, 1, 2, 6, 5, 3]
+    assert list(load_meta(tmp_path / "x")["cleaning"].values()) == [30, 1, 2, 0, 6, 5, 3]
     assert capsys.readouterr().out.count("dropped, as") == 3  # not of all six
 
 

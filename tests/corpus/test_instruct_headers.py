@@ -108,7 +108,7 @@ def test_the_published_instruct_files(tmp_path, monkeypatch):
     first = "Summary: 30, b, c\nRandom sentence: It is 30.\nStory:"
     assert stories_in(tmp_path / "instruct", "val")[0].startswith(first)
     counts = load_meta(tmp_path / "instruct")["cleaning"]
-    assert counts["empty dropped"] == 1
+    assert counts["without a header dropped"] == 1
     assert counts["validation stories dropped from train"] == 10
 
 

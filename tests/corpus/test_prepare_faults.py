@@ -20,7 +20,7 @@ from nanostories.corpus.token_files import load_meta, load_meta_and_tokens
 GOOD = "".join(f"{story}\n{END}\n" for story in STORIES).encode()
 ROWS = [json.dumps({"text": story}) for story in STORIES]
 BAD = {  # name of a file -> its content, and a word of the message
-    "latin1.txt": (GOOD.decode().encode("cp1252"), "UTF-8"),
+    "latin1.txt": (GOOD.decode().encode("cp1252"), "line 2, byte 12"),
     "one.txt": (b"A book without an end. " * 5000, END),
     "broken.jsonl": ("\n".join([*ROWS[:6], '{"text": "Oh', *ROWS]).encode(), "line 7"),
     "nofield.jsonl": ("\n".join([*ROWS[:2], "", '{"title": "Oh."}']).encode(), "line 4"),
@@ -29,7 +29,8 @@ BAD = {  # name of a file -> its content, and a word of the message
     "line\nbreak.txt": (b"", "no stories left"),
     "cutoff.txt": (f"One and\n{END}\nTwo and\n{END}\n".encode(), "2 truncated dropped"),
     "stories.parquet": (b"PAR1", "parquet"),
-    "stories.csv": (b"text", ".jsonl"),
+    "stories.csv": (b"title,body\nOne,Two.\n", "row 1"),
+    "stories.odt": (b"text", ".jsonl"),
 }
 
 
@@ -79,7 +80,6 @@ def test_a_damaged_parquet_is_named(tmp_path):
 
 MISTAKES = {  # flags, and a word of the message
     "--input missing.txt --name x": "no such file",
-    "--input . --name x": "a directory",
     "--input good.txt --name ../x": "--name",
     "--input good.txt --name x --val good.txt --val_share 0.1": "--val_share",
     "--input good.txt --name x --vocab_size 256": "--vocab_size",

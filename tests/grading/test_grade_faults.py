@@ -10,7 +10,7 @@ from forks import grade_in, start
 from grade_fixtures import KEY, records, rows_of, write_samples
 
 import grade
-from nanostories.grading.chat_judge import TRIES, read_question, read_reply
+from nanostories.grading.chat_judge import HOPELESS, TRIES, read_question, read_reply
 from nanostories.grading.stories import read_runs
 
 PAID = ("--price_in", "100", "--price_out", "1000", "--extra", '{"max_tokens": 100}')
@@ -70,6 +70,12 @@ def test_what_stays_odd_is_counted_and_asked_again_later(grade_py, api, tmp_path
     assert not [row for row in rows_of(tmp_path / "out", "differences") if row["judge"]]
     api.fault = lambda number, request: None
     assert grade_py()[0] == 0 and len(api.requests) == 20 + TRIES
+
+
+def test_a_judge_that_never_grades_is_given_up_early(grade_py, api):
+    api.fault = lambda number, request: ("say", "As a poet, I only rhyme.")
+    code, _ = grade_py("--controls", "--concurrency", "1")
+    assert "I only rhyme" in code and len(api.requests) == HOPELESS
 
 
 def test_an_interrupted_conversation_goes_on(grade_py, api, tmp_path):

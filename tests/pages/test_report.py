@@ -87,7 +87,8 @@ def report_py(command_line, tmp_path):
 def sections(*directories) -> dict[str, str]:
     """{title: HTML}"""
     page = report.make_report(Found(directories)).decode()
-    return dict(re.findall(r'<section id="\d+"><h2>(.*?)</h2>(.*?)</section>', page, re.DOTALL))
+    pattern = r'<section id="section-\d+"><details[^>]*><summary><h2>(.*?)</h2></summary>'
+    return dict(re.findall(pattern + "(.*?)</details></section>", page, re.DOTALL))
 
 
 def table_of(section: str) -> list[list[str]]:
@@ -100,7 +101,7 @@ def test_every_section_is_there(out, report_py):
     code, printed = report_py(out)
     assert code == 0 and printed.err == "" and "report.html" in printed.out.splitlines()[-1]
     found = sections(out)
-    assert list(found) == [*report.SECTIONS.values(), "Pages"]
+    assert list(found) == ["Overview", *report.SECTIONS.values(), "Pages"]
     for command in set(RESULTS.values()):
         section = found[report.SECTIONS[command]]
         n = list(RESULTS.values()).count(command)
@@ -110,6 +111,32 @@ def test_every_section_is_there(out, report_py):
     assert re.findall('href="(.*?)"', found["Pages"]) == ["a/story.html", "b/story.html"]
     stories = found["Stories side by side"]
     assert "In training" in stories and "b, samples-train" in stories
+
+
+def test_the_overview_joins_what_the_commands_found(out):
+    """What is certainly the best is bold, unless the judge wrote it itself; text is no markup."""
+    scores = [
+        {"run": "a", "consistency": [0.5, 0.4, 0.6]},
+        {"run": "b", "consistency": [0.8, 0.7, 0.9]},
+        {"run": "(true ending)", "consistency": [1.0, 0.9, 1.1]},
+    ]
+    table = Table("Scores", scores, facts={"kind": "scores", "judge": "x"})
+    save(out / "grades.json", "grade.py", [table])
+    shares = [{"run": "a", "facts": [0.9, 0.8, 1.0]}, {"run": "b", "facts": [0.85, 0.75, 0.95]}]
+    save(out / "probe.json", "probe.py", [Table("", shares, facts={"kind": "shares"})])
+    pairs = [{"phenomenon": "all", "a": [0.7, 0.65, 0.75], "b": [0.5, 0.45, 0.55]}]
+    save(out / "grammar.json", "probe.py", [Table("", pairs, facts={"kind": "pairs"})])
+    section = sections(out)["Overview"]
+    head, first, second, truth = table_of(section)
+    cells = dict(zip(head, first))
+    assert cells["bits per byte"] == "0.062" and cells["tokens/s"] == "121"
+    assert cells["grammar"] == "<b>70% [65%, 75%]</b>" and cells["facts"] == "90% [80%, 100%]"
+    assert dict(zip(head, second))["consistency"] == "<b>0.80 [0.70, 0.90]</b>"
+    assert truth[0] == "(true endings)" and "<script" not in section and "&lt;script" in section
+    table.notes = {"b": "stories by the judge itself"}
+    save(out / "grades.json", "grade.py", [table])
+    section = sections(out)["Overview"]
+    assert "<b>0.8" not in section and "b: stories by the judge itself" in section
 
 
 def test_the_runs_are_those_of_their_logs(out):
@@ -207,20 +234,21 @@ def test_a_browser_shows_it_and_the_keyboard_sorts_a_table(chromium, out, report
     chromium.open(out / "report.html", width, dark=dark)
     images, opened, inside, ids = chromium.run("""(() => {
       const all = (selector) => [...document.querySelectorAll(selector)];
-      const opened = all("section").map((section) => section.querySelectorAll("[open]").length);
+      const opened = all("section").filter((section) => section.firstElementChild.open).length;
       const inside = all("section script, section b b, summary b, td b").length;
       return [all("img").map((image) => image.naturalWidth), opened, inside,
         all("[id]").map((each) => each.id)];
     })()""")
-    assert len(images) == 8 and all(images) and set(opened) == {0, 1} and inside == 0
+    assert len(images) == 8 and all(images) and opened == 1 and inside == 0
     assert len(ids) == len(set(ids)) and chromium.run("document.title") == "nanostories: out"
     assert MARKUP in chromium.run("document.body.textContent")
     assert chromium.run("document.documentElement.scrollWidth") <= width
 
-    names = """[...document.getElementById("1").querySelectorAll("tbody td:first-child")]
+    chromium.run("document.querySelector('nav a[href=\"#section-2\"]').click()")
+    names = """[...document.getElementById("section-2").querySelectorAll("tbody td:first-child")]
       .map((cell) => cell.textContent).join("")"""
     orders = [chromium.run(names)]
-    chromium.run("document.getElementById('1').querySelectorAll('th button')[1].focus()")
+    chromium.run("document.querySelectorAll('#section-2 th button')[1].focus()")
     for _ in range(2):
         chromium.press("Enter")
         orders.append(chromium.run(names))

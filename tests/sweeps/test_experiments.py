@@ -128,11 +128,13 @@ def test_a_run_is_finished_if_its_settings_and_data_are_the_same(tmp_path, confi
     for done, expected in ((0.9, False), (1.0, True)):
         (run.directory / "log.csv").write_text(f"step,done\n1,{done}\n")
         assert runner.is_finished(run, sha256) == expected
-    assert not runner.is_finished(run, {run.data: "other"})
+    with pytest.raises(UserError, match="other stories"):
+        runner.is_finished(run, {run.data: "other"})
     save_run(
         run.directory, model_to_probe(), **facts | {"train_config": vars(config) | {"seed": 1}}
     )
-    assert not runner.is_finished(run, sha256)
+    with pytest.raises(UserError, match="with seed=1, and now it would be 0"):
+        runner.is_finished(run, sha256)
 
 
 def test_a_measure_that_fails_is_named(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import pytest
 from conftest import ROOT
 
 from nanostories.cli import UserError
+from nanostories.files import write_json
 from nanostories.training.config import TrainConfig, parse_command_line, read_config
 
 
@@ -17,7 +18,7 @@ def test_later_config_files_win_and_the_command_line_over_all(tmp_path):
     paths = [str(first), str(second)]
     config, resume = parse_command_line([*paths, "--warmup_steps=7", "--data=007"])
     expected = TrainConfig(
-        name="mine-faster",
+        name="mine-faster-007",
         n_layer=4,
         learning_rate=1.0,
         data_dir="/mnt/#2",
@@ -50,7 +51,7 @@ MISTAKES = {  # on the command line, and what the message says
     "--block_size=0": "block_size must be between 1",
     "--learning_rate=nan": "learning_rate must be between 0",
     "--optimizer=sgd": "optimizer must be one of adamw, muon",
-    "--n_layer 3": "3: no such config file",
+    "--n_layer 3": "--n_layer: needs a value, as --n_layer=VALUE",
     "--n_head=3": "must be a multiple of n_head (3)",
     "--loss_on=story --contrast=published": "needs loss_on=all",
     "--architecture=compressor --attend_within_story=True": "attend_within_story",
@@ -77,3 +78,16 @@ def test_a_wrong_setting_is_named_and_nothing_is_executed(tmp_path, mistake, mes
     with pytest.raises(UserError) as caught:
         parse_command_line(arguments)
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_run_is_resumed_by_its_directory(tmp_path):
+    run = tmp_path / "moved"
+    run.mkdir()
+    with pytest.raises(UserError, match="no config.json"):
+        parse_command_line(["--resume", str(run)])
+    settings = vars(TrainConfig(name="run", n_layer=3, max_steps=7, data="mine"))
+    write_json(run / "config.json", settings)
+    config, resume = parse_command_line(["--resume", str(run), "--max_steps=9"])
+    assert resume
+    moved = {"name": "moved", "out_dir": str(tmp_path), "max_steps": 9}
+    assert vars(config) == settings | moved

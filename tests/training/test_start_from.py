@@ -17,8 +17,8 @@ from nanostories.checkpoints.huggingface import save_hf
 from nanostories.cli import UserError
 from nanostories.corpus.token_files import load_meta
 from nanostories.corpus.tokenizer import Tokenizer
+from nanostories.training.bigram_init import bigram_embeddings
 from nanostories.training.config import TrainConfig
-from nanostories.training.start_from import bigram_embeddings
 from nanostories.variants.compressor import Compressor
 from train import train
 

@@ -1,0 +1,67 @@
+"""What prepare.py and train.py print as the next command works, also for few stories."""
+
+import re
+import shlex
+import sys
+
+import pytest
+from story_files import run_prepare, write_stories
+
+import sample
+import train
+from nanostories.corpus import builtin_stories
+from nanostories.corpus.token_files import load_meta
+
+TINY = (
+    "--n_layer=1 --n_embd=32 --n_head=2 --block_size=64 --batch_size=2 --eval_tokens=500"
+    " --device=cpu --compile=False --max_minutes=0"
+).split()
+
+
+def run(main, *arguments: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", list(arguments))
+        main()
+
+
+def printed(text: str) -> list[str]:
+    """The arguments of the command that is printed as next."""
+    (command,) = re.findall(r"[nN]ext: python (.*)", text)
+    return shlex.split(command)
+
+
+@pytest.mark.parametrize(
+    ("n", "held_out", "headers"),
+    [(25, 8, False), (50, 10, True), (100, 12, False), (400, 50, True), (4000, 200, False)],
+)
+def test_the_printed_commands_work(tmp_path, capsys, n, held_out, headers):
+    stories = [story.text for story in builtin_stories.stories(n, 0)]
+    path = write_stories(tmp_path / "few.txt", stories)
+    flags = ["--headers"] if headers else []
+    data = ["--data_dir", tmp_path / "data"]
+    run_prepare("--input", path, "--name=few", "--vocab_size=500", *flags, *data)
+    assert load_meta(tmp_path / "data" / "few")["splits"]["val"]["stories"] >= held_out
+    script, *arguments = printed(capsys.readouterr().out)
+    places = [f"--data_dir={tmp_path / 'data'}", f"--out_dir={tmp_path / 'out'}"]
+    length = "--epochs=0.01" if "--epochs=5" in arguments else "--max_steps=2"
+    with pytest.raises(SystemExit) as end:
+        run(train.main, script, *arguments, *TINY, *places, length)
+    assert end.value.code == 0
+    command = printed(capsys.readouterr().out)
+    run(sample.main, *command, "--n=1", "--max_new_tokens=5", "--device=cpu")
+    assert capsys.readouterr().out.strip()
+
+
+def test_a_file_of_one_unsplit_story_among_good_ones_is_named(tmp_path, capsys):
+    stories = [story.text for story in builtin_stories.stories(60, 0)]
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    write_stories(folder / "good.txt", stories)
+    write_stories(folder / "unsplit.txt", [stories[0], "\n\n".join(stories), stories[1]])
+    run_prepare(
+        "--input", folder, "--name=mine", "--vocab_size=500", "--data_dir", tmp_path / "data"
+    )
+    said = capsys.readouterr()
+    warned = [line for line in (said.out + said.err).splitlines() if "WARNING" in line]
+    assert sum("unsplit.txt" in line for line in warned) == 1
+    assert not any("good.txt" in line for line in warned)
