@@ -7,7 +7,6 @@ from torch._inductor import config as inductor_config
 from nanostories.cli import UserError
 from nanostories.device import (
     choose_dtype,
-    measured_flops,
     no_compile_reason,
     peak_flops,
     set_up_device,
@@ -70,8 +69,3 @@ def test_the_dtype_is_the_fast_one(monkeypatch):
 def test_mfu_is_measured_against_the_data_sheet(monkeypatch, name, dtype, peak):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
     assert peak_flops(torch.device("cuda"), dtype) == peak
-
-
-def test_a_cpu_has_no_data_sheet_but_can_be_measured():
-    assert peak_flops(CPU, torch.float32) is None
-    assert 1e9 < measured_flops(CPU, torch.float32) < 1e14

@@ -94,21 +94,12 @@ def test_a_stopped_run_ends_its_step_saves_and_goes_on_exactly(config, reference
         assert_same_run(run, reference)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"architecture": "compressor", "contrast": "published"},
-        STATEFUL
-        | {"architecture": "gpt2", "batch_size": 2, "grad_accum_steps": 4}
-        | {"attend_within_story": True},
-    ],
-    ids=str,
-)
-def test_a_run_that_is_made_longer_equals_one_in_a_piece(config, changes):
-    whole = run_of(config | changes, name="whole")
-    run_of(config | changes, max_steps=10)
-    run = run_of(config | changes, resume=True, max_steps=20)
-    assert_same_run(run, whole)
+def test_a_run_that_is_made_longer_equals_one_in_a_piece(config):
+    """Also with variants, each of which draws at random. (GPT-2: test_start_from.py)"""
+    config |= {"architecture": "compressor", "contrast": "published", "dropout": 0.1}
+    whole = run_of(config, name="whole")
+    run_of(config, max_steps=10)
+    assert_same_run(run_of(config, resume=True), whole)
 
 
 @pytest.mark.parametrize("dtypes", [("bfloat16", "float16"), ("float16", "float32")])
