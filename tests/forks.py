@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -100,14 +99,6 @@ def run(args: list[str], output: Path, accident: str, step: int, environment: di
     os.environ |= {key: str(value) for key, value in environment.items()}
     if "OMP_NUM_THREADS" in environment:
         torch.set_num_threads(environment["OMP_NUM_THREADS"])
-    run_command = subprocess.run
-
-    def say_and_run(command, **settings):
-        if "prepare.py" in str(command[1]):
-            print("runs prepare.py")
-        return run_command(command, **settings)
-
-    subprocess.run = say_and_run
     train.plot_run = lambda *args: None  # it and the story take most of the time
     train.stream_story = lambda *args: None
     if accident:

@@ -7,6 +7,7 @@ import torch
 
 from model import GPTNeo, GPTNeoConfig
 from nanostories.checkpoints.checkpoint import CHECKPOINT_FORMAT
+from nanostories.checkpoints.huggingface import config_to_hf, hf_tensors
 from nanostories.corpus.tokenizer import Tokenizer, gpt2
 
 TOKENIZER = Tokenizer(gpt2().vocabulary["tokens"][:2999])  # and the end of text: 3,000 ids
@@ -18,25 +19,20 @@ def randomize(model: torch.nn.Module, std: float = 0.15):
     logits."""
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():
-        torch.nn.init.normal_(
-            parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=std
-        )
+        mean = 1.0 if "ln" in name and "weight" in name else 0.0
+        torch.nn.init.normal_(parameter, mean, std)
     return model.eval()
 
 
 def random_model(**shape) -> GPTNeo:
-    shape = (
-        dict(vocab_size=97, block_size=40, n_layer=3, n_head=4, n_embd=32, window_size=7) | shape
-    )
-    return randomize(GPTNeo(GPTNeoConfig(**shape)))
+    default = dict(vocab_size=97, block_size=40, n_layer=3, n_head=4, n_embd=32, window_size=7)
+    return randomize(GPTNeo(GPTNeoConfig(**default | shape)))
 
 
 def model_to_probe(**shape) -> GPTNeo:
     """With the vocabulary of TOKENIZER."""
-    shape = (
-        dict(vocab_size=3000, block_size=128, n_layer=2, n_head=2, n_embd=8, window_size=8) | shape
-    )
-    return randomize(GPTNeo(GPTNeoConfig(**shape)), std=0.5)
+    default = dict(vocab_size=3000, block_size=128, n_layer=2, n_head=2, n_embd=8, window_size=8)
+    return randomize(GPTNeo(GPTNeoConfig(**default | shape)), std=0.5)
 
 
 def save_run(
@@ -64,47 +60,15 @@ def trained_on(data_dir, name: str) -> dict:
 
 
 def as_transformers(model: GPTNeo):
-    """The same weights in the reference implementation."""
+    """The same weights in the reference implementation, GPT-Neo or GPT-2. If ours were exchanged on
+    the way, the logits would differ."""
     import transformers  # here, as it is slow to import
 
-    c = model.config
-    config = transformers.GPTNeoConfig(
-        vocab_size=c.vocab_size,
-        max_position_embeddings=c.block_size,
-        hidden_size=c.n_embd,
-        num_layers=c.n_layer,
-        num_heads=c.n_head,
-        window_size=c.window_size,
-        attention_types=[[["local" if i % 2 else "global"], 1] for i in range(c.n_layer)],
-        resid_dropout=0.0,
-        embed_dropout=0.0,
-        attention_dropout=0.0,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    theirs = transformers.GPTNeoForCausalLM(config).eval()
-    state = {"transformer.wte.weight": model.wte.weight, "transformer.wpe.weight": model.wpe.weight}
-    state |= {
-        "transformer.ln_f.weight": model.ln_f.weight,
-        "transformer.ln_f.bias": model.ln_f.bias,
-    }
-    state["lm_head.weight"] = model.wte.weight
-    for i, block in enumerate(model.blocks):
-        prefix = f"transformer.h.{i}."
-        for name, weight in zip("qkv", block.qkv.weight.chunk(3)):
-            state[f"{prefix}attn.attention.{name}_proj.weight"] = weight
-        for name, module in {
-            "attn.attention.out_proj": block.attention_out,
-            "ln_1": block.ln_1,
-            "ln_2": block.ln_2,
-            "mlp.c_fc": block.mlp_in,
-            "mlp.c_proj": block.mlp_out,
-        }.items():
-            state[f"{prefix}{name}.weight"], state[f"{prefix}{name}.bias"] = (
-                module.weight,
-                module.bias,
-            )
-    theirs.load_state_dict(
-        {name: weight.detach().clone() for name, weight in state.items()}, strict=True
-    )
+    settings = config_to_hf(model.config) | {"bos_token_id": 0, "eos_token_id": 0}
+    config = transformers.AutoConfig.for_model(**settings)
+    theirs = transformers.AutoModelForCausalLM.from_config(config).eval()
+    state = {"lm_head.weight": model.wte.weight}
+    for name, weight in hf_tensors(model).items():
+        state[f"transformer.{name}"] = weight
+    theirs.load_state_dict({name: weight.detach().clone() for name, weight in state.items()})
     return theirs

@@ -1,5 +1,6 @@
 """Stories as files, prepare.py on them, and the stories in what it wrote."""
 
+import codecs
 import json
 import sys
 from pathlib import Path
@@ -41,16 +42,13 @@ def write_parquet(path: Path, stories: list[str | None], field: str = "text") ->
     return path
 
 
-def misread(text: str, undefined: str) -> str:
-    """UTF-8 read as cp1252, by Python's own tables; what cp1252 leaves undefined kept, lost, or
-    made U+FFFD."""
-    read = ""
-    for byte in text.encode():
-        try:
-            read += bytes([byte]).decode("cp1252")
-        except UnicodeDecodeError:
-            read += {"kept": chr(byte), "lost": "", "replaced": "\ufffd"}[undefined]
-    return read
+codecs.register_error("keep", lambda error: (chr(error.object[error.start]), error.end))
+
+
+def misread(text: str, errors: str = "keep") -> str:
+    """UTF-8 read as cp1252, by Python's own tables; what cp1252 leaves undefined is kept, ignored
+    or replaced."""
+    return text.encode().decode("cp1252", errors)
 
 
 def run_prepare(*args) -> None:
@@ -62,7 +60,7 @@ def run_prepare(*args) -> None:
 
 def stories_in(directory: Path, split: str) -> list[str]:
     """The stories in a .bin, by tokenizers and numpy alone."""
-    meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
+    meta = json.loads((directory / "meta.json").read_text())
     ids = np.fromfile(directory / f"{split}.bin", dtype="<u2")
     assert ids[-1] == meta["vocab_size"] - 1  # every story ends
     ends = np.flatnonzero(ids == meta["vocab_size"] - 1)
@@ -72,8 +70,5 @@ def stories_in(directory: Path, split: str) -> list[str]:
 
 
 def snapshot(folder: Path) -> dict:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder): path.read_bytes() for path in files}

@@ -7,7 +7,6 @@ from torch._inductor import config as inductor_config
 from nanostories.cli import UserError
 from nanostories.device import (
     choose_dtype,
-    measured_flops,
     no_compile_reason,
     peak_flops,
     set_up_device,
@@ -20,15 +19,14 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(
     "name, local_rank, message",
     [
-        ("xla", None, "device=xla: must be cpu or cuda"),
-        ("cuda:x", None, "device=cuda:x: must be cpu or cuda"),
-        ("mps", 0, "device=mps: must be cpu or cuda"),
-        ("cuda:1", 0, "device=cuda:1: must be cpu or cuda"),
-        ("cuda:99", None, "device 'cuda:99' cannot be used here"),
+        ("cuda:x", None, "must be cpu or cuda"),
+        ("mps", 0, "must be cpu or cuda"),
+        ("cuda:1", 0, "must be cpu or cuda"),
+        ("cuda:99", None, "cannot be used here"),
     ],
 )
 def test_a_device_that_cannot_be_used_is_named(name, local_rank, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=f"device.{{1,2}}{name}.*{message}"):
         set_up_device(name, local_rank)
 
 
@@ -64,7 +62,6 @@ def test_the_dtype_is_the_fast_one(monkeypatch):
         ("NVIDIA A100-SXM4-80GB", torch.bfloat16, 312e12),
         ("NVIDIA A100-SXM4-80GB", torch.float32, None),  # half precision's would not be its peak
         ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", torch.bfloat16, None),  # a slice of one
-        ("NVIDIA GeForce RTX 4090", torch.float16, 165e12),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", torch.float16, None),
         ("Tesla T4", torch.float16, 65e12),
     ],
@@ -72,8 +69,3 @@ def test_the_dtype_is_the_fast_one(monkeypatch):
 def test_mfu_is_measured_against_the_data_sheet(monkeypatch, name, dtype, peak):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
     assert peak_flops(torch.device("cuda"), dtype) == peak
-
-
-def test_a_cpu_has_no_data_sheet_but_can_be_measured():
-    assert peak_flops(CPU, torch.float32) is None
-    assert 1e9 < measured_flops(CPU, torch.float32) < 1e14

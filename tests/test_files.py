@@ -6,7 +6,7 @@ import pytest
 
 from nanostories.cli import Parser, UserError, one_line_errors, positive, share
 from nanostories.files import append_json, read_json, read_json_lines, write_bytes, write_json
-from nanostories.tables import read_table, read_user_table, table_text, write_table
+from nanostories.tables import read_table, read_user_table, write_table
 
 
 def test_a_file_takes_its_name_when_it_is_on_the_disk(tmp_path, monkeypatch):
@@ -54,40 +54,36 @@ def test_only_what_a_user_can_mend_becomes_one_line():
 
 
 def test_tables(tmp_path):
-    write_table(
-        tmp_path / "a.csv", [dict(run="a, b", loss=1.23456789), dict(run="c", loss=None, n=3)]
-    )
+    path = tmp_path / "a.csv"
+    write_table(path, [dict(run="a, b", loss=1.23456789), dict(run="c", loss=None, n=3)])
     rows = [dict(run="a, b", loss="1.23457", n=""), dict(run="c", loss="", n="3")]
-    assert read_table(tmp_path / "a.csv") == rows
-    assert (
-        table_text(["run", "loss"], [["a", "1.5"]])
-        == "| run | loss |\n| --- | ---: |\n| a   |  1.5 |"
-    )
-    (tmp_path / "a.csv").write_text((tmp_path / "a.csv").read_text()[:-3])
+    assert read_table(path) == rows
+    path.write_text(path.read_text()[:-3])
     with pytest.raises(ValueError, match="a.csv"):
-        read_table(tmp_path / "a.csv")
+        read_table(path)
 
 
 @pytest.mark.parametrize("delimiter", ",;\t")
 def test_tables_of_users(tmp_path, delimiter):
+    path = tmp_path / "u.csv"
     text = "\r\n".join(["run,story", 'a,"x ""y"""', ",", "b,z"]).replace(",", delimiter) + "\r\n"
-    (tmp_path / "u.csv").write_bytes(text.encode("utf-8-sig"))
-    where = f"{tmp_path / 'u.csv'}, line "
-    rows = [(where + "2", dict(run="a", story='x "y"')), (where + "4", dict(run="b", story="z"))]
-    assert read_user_table(tmp_path / "u.csv", ["story", "run"]) == rows
+    path.write_bytes(text.encode("utf-8-sig"))
+    first = (f"{path}, line 2", dict(run="a", story='x "y"'))
+    last = (f"{path}, line 4", dict(run="b", story="z"))
+    assert read_user_table(path, ["story", "run"]) == [first, last]
 
 
-@pytest.mark.parametrize(
-    ("data", "word"),
-    [
-        (b"run\na", "story"),
-        (b"run,story\na", "line 2"),
-        (b"run,story\na,b,c", "line 2"),
-        (b"\xff,\xfe", "UTF-8"),
-        (b"", "run"),
-        (b'run,story\n"a,b', "CSV"),
-    ],
-)
+DAMAGED_TABLES = {  # and a word of the message
+    b"run\na": "story",
+    b"run,story\na": "line 2",
+    b"run,story\na,b,c": "line 2",
+    b"\xff,\xfe": "UTF-8",
+    b"": "run",
+    b'run,story\n"a,b': "CSV",
+}
+
+
+@pytest.mark.parametrize("data, word", DAMAGED_TABLES.items())
 def test_damaged_tables_of_users(tmp_path, data, word):
     (tmp_path / "u.csv").write_bytes(data)
     with pytest.raises(ValueError, match=word) as error:

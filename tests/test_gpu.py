@@ -134,20 +134,14 @@ def test_packed_short_windows_compiled_and_the_closing_story(config, command_lin
 
 
 # ---- Sampling ----
-@pytest.fixture(scope="module")
-def story_model() -> GPTNeo:
-    """Weights that make some continuations much likelier than others, as training does."""
-    return random_model(
-        vocab_size=300, block_size=96, n_layer=4, n_head=4, n_embd=64, window_size=32
-    )
-
-
 @pytest.mark.parametrize("write, beams", [(generate, 1), (beam_search, 4)])
-def test_texts_are_those_of_the_cpu(write, beams, story_model):
+def test_texts_are_those_of_the_cpu(write, beams):
+    """With weights that make some continuations much likelier than others, as training does."""
+    model = random_model(vocab_size=300, block_size=96, n_layer=4, n_embd=64, window_size=32)
     sampling = Sampling(temperature=0, beams=beams, max_new_tokens=40)
     prompts = {}
     for i in range(12):
         prompt = torch.randint(1, 300, (3 + 5 * i,), generator=torch.manual_seed(i))
         prompts[i, 0] = prompt.tolist()
-    expected = sorted(write(story_model.cpu(), prompts, sampling, stop=0))
-    assert sorted(write(story_model.to("cuda"), prompts, sampling, stop=0)) == expected
+    expected = sorted(write(model.cpu(), prompts, sampling, stop=0))
+    assert sorted(write(model.to("cuda"), prompts, sampling, stop=0)) == expected

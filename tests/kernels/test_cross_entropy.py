@@ -33,15 +33,11 @@ def exact_loss(x, weight, targets):
     return loss, *torch.autograd.grad(loss, (x, weight))
 
 
-@pytest.mark.parametrize("N, V", [(1, 16), (7, 97), (100, 1000), (70, 4096)])
+@pytest.mark.parametrize("N, V", [(1, 16), (70, 1003)])
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 2e-6), (torch.bfloat16, 1e-2)])
-@pytest.mark.parametrize("compiled", [False, True])
-def test_loss_and_gradients_are_exact(monkeypatch, loss_of, N, V, dtype, tolerance, compiled):
+def test_loss_and_gradients_are_exact(monkeypatch, loss_of, N, V, dtype, tolerance):
     """Several chunks, the last one short; some targets do not count, and lie in strided memory."""
     monkeypatch.setattr(cross_entropy, "CHUNK", 32)
-    if compiled:
-        torch._dynamo.reset()
-        loss_of = torch.compile(loss_of, backend="aot_eager", fullgraph=True)
     torch.manual_seed(0)
     x = torch.randn(N, 24).requires_grad_()
     weight = torch.randn(V, 24).requires_grad_()

