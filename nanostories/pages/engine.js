@@ -140,14 +140,23 @@ function softmax(scores, first, last, temperature = 1) {
   for (let i = first; i <= last; i++) scores[i] /= total;
 }
 
+// The n ids with the largest shares, the largest first.
+function likeliest(shares, n) {
+  const least = shares.slice().sort()[Math.max(0, shares.length - n)];
+  const ids = [...shares.keys()].filter((id) => shares[id] >= least);
+  return ids.sort((a, b) => shares[b] - shares[a]).slice(0, n);
+}
+
 class Model {
   // shapes: [name, rows, columns], or [name, length] of a vector, in the order of the weights
-  // (nanostories/pages/story_page.py packs them)
-  constructor(config, shapes, weights, kernel) {
+  // (nanostories/pages/story_page.py packs them); means: for each layer, what its heads put out on
+  // average, one head after the other
+  constructor({ config, shapes, means, kernel }, weights) {
     const { n_embd: C, n_layer, block_size: T, vocab_size } = config;
     const caches = 3 * T * C * n_layer;
     const others = T * C + vocab_size + 7 * C + T;
     this.config = config;
+    this.means = means;
     this.memory = new Memory(weights.length + 4 * (caches + others) + 65536, kernel);
     new Uint8Array(this.memory.buffer).set(weights);
 
@@ -169,6 +178,12 @@ class Model {
     this.z = floats(C);
     this.inner = floats(4 * C);
     this.attention = floats(T);
+    this.without([]);
+  }
+
+  // Heads to switch off, each as "layer.head": they put out their mean. All tokens are forgotten.
+  without(heads) {
+    this.off = new Set(heads);
     this.ids = []; // the tokens in the cache
   }
 
@@ -199,8 +214,10 @@ class Model {
     if (bias) add(out, bias);
   }
 
-  // Brings the cache to these tokens, keeping the common beginning.
-  read(ids) {
+  // Brings the cache to these tokens, keeping the common beginning, with these heads off.
+  read(ids, heads) {
+    const isSame = heads.length === this.off.size && heads.every((head) => this.off.has(head));
+    if (!isSame) this.without(heads);
     let same = 0;
     while (same < Math.min(ids.length, this.ids.length) && ids[same] === this.ids[same]) same++;
     this.ids.length = same;
@@ -240,8 +257,28 @@ class Model {
     return likeliest; // after rounding, the shares may sum to a little less than 1
   }
 
-  // The token at position t, through all layers, into `hidden`.
-  forward(id, t) {
+  // How the token at position t was predicted: in each layer, the lens on `id`, with the n
+  // likeliest tokens there; and the attention of each head. Nothing was kept for this when the
+  // tokens were read: the one before is computed once more.
+  inspect(t, id, n) {
+    const seen = { hidden: [], attention: this.blocks.map(() => []) };
+    this.forward(this.ids[t - 1], t - 1, seen);
+    const layers = seen.hidden.map((hidden) => this.lens(hidden, id, n));
+    return { layers, attention: seen.attention };
+  }
+
+  // What the model would say if a layer with this output were its last (the "logit lens").
+  lens(hidden, id, n) {
+    this.z.set(hidden);
+    this.memory.multiply(this.logits, this.tensors["wte.weight"], this.z);
+    const shares = this.shares(1);
+    const rank = 1 + shares.filter((share) => share > shares[id]).length;
+    const top = likeliest(shares, n).map((id) => ({ id, share: shares[id] }));
+    return { share: shares[id], rank, top };
+  }
+
+  // The token at position t, through all layers, into `hidden`. seen: takes what each layer does.
+  forward(id, t, seen = null) {
     const C = this.config.n_embd;
     const { x, y, z, inner } = this;
     this.embed(id, t);
@@ -249,7 +286,7 @@ class Model {
       const block = this.blocks[layer];
       layerNorm(z, x, block.norm1);
       this.linear(block.cache.subarray(3 * C * t, 3 * C * (t + 1)), block.qkv, z);
-      this.mix(layer, t);
+      this.mix(layer, t, seen);
       this.linear(z, block.attentionOut, y);
       add(x, z);
       layerNorm(z, x, block.norm2);
@@ -257,6 +294,10 @@ class Model {
       gelu(inner);
       this.linear(z, block.mlpOut, inner);
       add(x, z);
+      if (seen) {
+        layerNorm(z, x, this.finalNorm);
+        seen.hidden.push(z.slice());
+      }
     }
     layerNorm(this.hidden.subarray(t * C, (t + 1) * C), x, this.finalNorm);
   }
@@ -272,14 +313,19 @@ class Model {
     }
   }
 
-  // y = the values that each head attends to
-  mix(layer, t) {
+  // y = the values that each head attends to, or its mean if it is off
+  mix(layer, t, seen) {
     const { n_embd: C, n_head: H } = this.config;
     const D = C / H;
     const { cache } = this.blocks[layer];
     this.y.fill(0);
     for (let head = 0; head < H; head++) {
       const first = this.attend(layer, head, t);
+      if (seen) seen.attention[layer].push(this.attention.slice(0, t + 1));
+      if (this.off.has(`${layer}.${head}`)) {
+        for (let i = head * D; i < (head + 1) * D; i++) this.y[i] = this.means[layer][i];
+        continue;
+      }
       for (let s = first; s <= t; s++) {
         const v = 3 * C * s + 2 * C + head * D;
         for (let i = 0; i < D; i++) this.y[head * D + i] += this.attention[s] * cache[v + i];
@@ -287,7 +333,8 @@ class Model {
     }
   }
 
-  // Attention of this head at position t: this.attention[first .. t], which sum to 1 -> first.
+  // Attention of this head at position t: this.attention[0 .. t], which sum to 1 -> the first that
+  // the head can see.
   attend(layer, head, t) {
     const { n_embd: C, n_head: H, block_size, window_size, scale_attention } = this.config;
     const D = C / H;
@@ -303,6 +350,7 @@ class Model {
       this.attention[s] = sum * scale;
     }
     softmax(this.attention, first, t);
+    this.attention.fill(0, 0, first);
     return first;
   }
 }
@@ -318,7 +366,7 @@ function scramble(integer) {
   return bits ^ (bits >>> 16);
 }
 
-// What decides the token at position t of the story of this number, in [0, 1). It depends on
+// What decides token t that the model adds to the story of this number, in [0, 1). It depends on
 // nothing else, so that the same number tells the same story.
 function chance(number, t) {
   return (scramble(scramble(number + 1) + t) >>> 0) / 2 ** 32;
@@ -329,33 +377,41 @@ function chance(number, t) {
 let tokenizer;
 let model;
 const CALLS = {
-  load({ config, shapes, vocabulary, kernel }, weights) {
+  load({ vocabulary, ...parts }, weights) {
     tokenizer = new Tokenizer(vocabulary);
-    model = new Model(config, shapes, decodeBase64(weights), kernel);
+    model = new Model(parts, decodeBase64(weights));
   },
 
   encode: (text) => tokenizer.encode(text),
 
   bytes: (ids) => ids.map((id) => tokenizer.bytes(id)),
 
-  // One more token after these, of the story of this number.
-  next(ids, temperature, number) {
-    model.read(ids);
+  // One more token after these: given of them are the reader's, the others of the story of this
+  // number, told with these heads off.
+  next(ids, { temperature, number, given, off }) {
+    model.read(ids, off);
     model.predict(ids.length);
-    const id = model.draw(temperature, chance(number, ids.length));
+    const id = model.draw(temperature, chance(number, ids.length - given));
     return { id, bytes: tokenizer.bytes(id) };
   },
 
-  // The probability of the token at position t of these, and the n likeliest tokens there.
-  likeliest(ids, t, n) {
-    model.read(ids);
-    model.predict(t);
-    const shares = model.shares(1);
-    const order = [...shares.keys()].sort((a, b) => shares[b] - shares[a]);
-    const tokens = order.slice(0, n).map((id) => {
-      return { id, share: shares[id], bytes: tokenizer.bytes(id) };
+  // How the token at position i, or `id` in its place, is predicted (Model.inspect).
+  inspect(ids, i, off = [], id = ids[i], n = 10) {
+    model.read(ids, off);
+    const found = model.inspect(i, id, n);
+    for (const { top } of found.layers) {
+      for (const token of top) token.bytes = tokenizer.bytes(token.id);
+    }
+    return found;
+  },
+
+  // The probability of each token but the first, from those before it.
+  shares(ids, off) {
+    model.read(ids, off);
+    return ids.slice(1).map((id, i) => {
+      model.predict(i + 1);
+      return model.shares(1)[id];
     });
-    return { share: shares[ids[t]], tokens };
   },
 };
 

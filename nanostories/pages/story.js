@@ -122,7 +122,7 @@ async function tellFrom(ids, given, number, mine) {
   const started = performance.now();
   let hasEnded = false;
   while (!hasEnded && ids.length < contextLength) {
-    const next = await ask("next", ids, temperature, number);
+    const next = await ask("next", ids, { temperature, number, given, off: [] });
     if (turn !== mine) return;
     hasEnded = next.id === data.end_of_text;
     if (!hasEnded) append(told, next.id, decoder.decode(next.bytes, { stream: true }));
@@ -205,11 +205,12 @@ async function look(i) {
     $("word").textContent = "Nothing comes before the first word.";
     return;
   }
-  const found = await ask("likeliest", told.ids, i, 10);
+  const { layers } = await ask("inspect", told.ids, i);
   if (story !== told) return;
+  const found = layers.at(-1);
   const word = `“${visible(told.pieces[i].trim())}” (${percent(found.share)})`;
   $("word").textContent = `Likely in place of ${word}; click one to continue with it:`;
-  $("likeliest").replaceChildren(...found.tokens.map((token) => choice(i, token)));
+  $("likeliest").replaceChildren(...found.top.map((token) => choice(i, token)));
   $("likeliest").scrollIntoView({ block: "nearest" }); // on a phone it is below the story
 }
 

@@ -7,6 +7,7 @@ one file.
 """
 
 import base64
+import copy
 import html
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,6 +18,8 @@ from model import GPTNeo
 from nanostories.cli import UserError
 from nanostories.corpus.instruct_headers import FIELDS
 from nanostories.generation.backends import LocalBackend
+from nanostories.generation.generation_loop import generate
+from nanostories.interpretation.hooks import run_with_cache
 from nanostories.pages.html import TEMPLATES, page
 
 # The settings that engine.js and the files for transformers support.
@@ -27,6 +30,7 @@ OPENINGS = (
     "One day, a girl named Lily found a",
     "Tom was sad because",
 )
+TEMPERATURE = 0.6  # of the page's stories
 LARGEST = 100_000_000  # parameters, a byte each
 
 
@@ -75,6 +79,43 @@ def pack(model: GPTNeo) -> tuple[list[tuple], bytes]:
     return shapes, bytes(content)
 
 
+@torch.no_grad()
+def rounded(model: GPTNeo) -> GPTNeo:
+    """A copy with the weights that the page has, as float32."""
+    model = copy.deepcopy(model).float().cpu().eval()
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            rows, scale = int8_rows(parameter)
+            parameter.copy_(rows * scale[:, None])
+    return model
+
+
+# ---- What the model itself tells ----
+def own_stories(backend: LocalBackend, beginnings: Sequence[str]) -> list[list[int]]:
+    """16 stories of the model, as ids, each begun with the next of the beginnings."""
+    prompts = [backend.encode(beginnings[i % len(beginnings)]) for i in range(16)]
+    context = backend.model.config.block_size
+    prompts = [prompt[: context // 2] for prompt in prompts]
+    stories = list(prompts)
+    end = backend.tokenizer.end_of_text
+    for told in generate(backend.model, prompts, temperature=TEMPERATURE, stop=end):
+        stories[told.index] = prompts[told.index] + told.tokens
+    return stories
+
+
+@torch.no_grad()
+def head_means(model: GPTNeo, stories: Sequence[list[int]]) -> list[list[float]]:
+    """For each layer, what its heads put out on average over the tokens of these stories, one head
+    after the other."""
+    sums = torch.zeros(model.config.n_layer, model.config.n_embd)
+    for ids in stories:
+        _, cache = run_with_cache(model, torch.tensor([ids]))
+        for layer, total in enumerate(sums):
+            total += cache[f"blocks.{layer}.z"].flatten(2).sum((0, 1))
+    n_tokens = sum(map(len, stories))
+    return [[float(f"{mean:.5g}") for mean in layer] for layer in (sums / n_tokens).tolist()]
+
+
 # ---- The page ----
 def story_page(
     title: str,
@@ -90,9 +131,13 @@ def story_page(
     check_exportable(title, backend.model)
     check_page(title, backend.model)
     shapes, weights = pack(backend.model)
+    model = rounded(backend.model)
+    teller = LocalBackend(model, backend.tokenizer, backend.prefix)
+    stories = own_stories(teller, openings)
     engine = {
         "config": asdict(backend.model.config),
         "shapes": shapes,
+        "means": head_means(model, stories),
         "vocabulary": backend.tokenizer.vocabulary,
         "kernel": base64.b64encode((TEMPLATES / "multiply.wasm").read_bytes()).decode(),
     }

@@ -51,8 +51,8 @@ def test_a_story_is_told_looked_into_and_told_otherwise(open_page):
     assert re.search(r"\d+ tokens, \d+ a second", page.run(STATUS))
     page.run("document.querySelector('#story [data-i=\"20\"]').click()")
     page.wait_for(TEN_WORDS)
-    found = page.run("ask('likeliest', story.ids, 20, 10)")
-    likely = found["tokens"]
+    found = page.run("ask('inspect', story.ids, 20).then(({ layers }) => layers.at(-1))")
+    likely = found["top"]
     assert found["share"] == likely[0]["share"]  # greedy
     assert page.run(f"percent({found['share']})") in page.run("$('word').textContent")
     page.run("document.querySelectorAll('#likeliest button')[7].click()")
