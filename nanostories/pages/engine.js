@@ -153,11 +153,11 @@ class Model {
   // average, one head after the other
   constructor({ config, shapes, means, kernel }, weights) {
     const { n_embd: C, n_layer, block_size: T, vocab_size } = config;
-    const caches = 3 * T * C * n_layer;
-    const others = T * C + vocab_size + 7 * C + T;
+    const runs = 2 * (3 * T * C * n_layer + T * C);
+    const others = vocab_size + 7 * C + T;
     this.config = config;
     this.means = means;
-    this.memory = new Memory(weights.length + 4 * (caches + others) + 65536, kernel);
+    this.memory = new Memory(weights.length + 4 * (runs + others) + 65536, kernel);
     new Uint8Array(this.memory.buffer).set(weights);
 
     const floats = (length) => this.memory.take(Float32Array, length);
@@ -167,24 +167,25 @@ class Model {
     }
     this.blocks = [];
     for (let layer = 0; layer < n_layer; layer++) {
-      const cache = floats(T * 3 * C); // q, k and v of every position
-      this.blocks.push({ ...this.weightsOf(`blocks.${layer}`), cache });
+      this.blocks.push(this.weightsOf(`blocks.${layer}`));
     }
+    // What is known of the tokens that were read: with all heads, and with some switched off.
+    const emptyRun = () => ({
+      off: new Set(), // heads that are off, each as "layer.head"
+      ids: [],
+      caches: this.blocks.map(() => floats(T * 3 * C)), // q, k and v of every position
+      hidden: floats(T * C), // the head's input, so that any position can be predicted again
+    });
+    this.intactRun = emptyRun();
+    this.otherRun = emptyRun();
+    this.run = this.intactRun;
     this.finalNorm = [this.tensors["ln_f.weight"], this.tensors["ln_f.bias"]];
-    this.hidden = floats(T * C); // the head's input, so that any position can be predicted again
     this.logits = floats(vocab_size);
     this.x = floats(C);
     this.y = floats(C);
     this.z = floats(C);
     this.inner = floats(4 * C);
     this.attention = floats(T);
-    this.without([]);
-  }
-
-  // Heads to switch off, each as "layer.head": they put out their mean. All tokens are forgotten.
-  without(heads) {
-    this.off = new Set(heads);
-    this.ids = []; // the tokens in the cache
   }
 
   matrix(rows, columns) {
@@ -214,23 +215,32 @@ class Model {
     if (bias) add(out, bias);
   }
 
-  // Brings the cache to these tokens, keeping the common beginning, with these heads off.
+  // From now on these heads are off, each as "layer.head": they put out their mean.
+  without(heads) {
+    this.run = heads.length === 0 ? this.intactRun : this.otherRun;
+    const { off } = this.run;
+    if (heads.length === off.size && heads.every((head) => off.has(head))) return;
+    this.run.off = new Set(heads);
+    this.run.ids = [];
+  }
+
+  // Brings the cache to these tokens, keeping the common beginning.
   read(ids, heads) {
-    const isSame = heads.length === this.off.size && heads.every((head) => this.off.has(head));
-    if (!isSame) this.without(heads);
+    this.without(heads);
+    const known = this.run.ids;
     let same = 0;
-    while (same < Math.min(ids.length, this.ids.length) && ids[same] === this.ids[same]) same++;
-    this.ids.length = same;
+    while (same < Math.min(ids.length, known.length) && ids[same] === known[same]) same++;
+    known.length = same;
     for (const id of ids.slice(same)) {
-      this.forward(id, this.ids.length);
-      this.ids.push(id);
+      this.forward(id, known.length);
+      known.push(id);
     }
   }
 
   // The logits of the token at position t, from those before it.
   predict(t) {
     const C = this.config.n_embd;
-    const hidden = this.hidden.subarray((t - 1) * C, t * C);
+    const hidden = this.run.hidden.subarray((t - 1) * C, t * C);
     this.memory.multiply(this.logits, this.tensors["wte.weight"], hidden);
   }
 
@@ -262,7 +272,7 @@ class Model {
   // tokens were read: the one before is computed once more.
   inspect(t, id, n) {
     const seen = { hidden: [], attention: this.blocks.map(() => []) };
-    this.forward(this.ids[t - 1], t - 1, seen);
+    this.forward(this.run.ids[t - 1], t - 1, seen);
     const layers = seen.hidden.map((hidden) => this.lens(hidden, id, n));
     return { layers, attention: seen.attention };
   }
@@ -285,7 +295,8 @@ class Model {
     for (let layer = 0; layer < this.blocks.length; layer++) {
       const block = this.blocks[layer];
       layerNorm(z, x, block.norm1);
-      this.linear(block.cache.subarray(3 * C * t, 3 * C * (t + 1)), block.qkv, z);
+      const cache = this.run.caches[layer];
+      this.linear(cache.subarray(3 * C * t, 3 * C * (t + 1)), block.qkv, z);
       this.mix(layer, t, seen);
       this.linear(z, block.attentionOut, y);
       add(x, z);
@@ -299,7 +310,7 @@ class Model {
         seen.hidden.push(z.slice());
       }
     }
-    layerNorm(this.hidden.subarray(t * C, (t + 1) * C), x, this.finalNorm);
+    layerNorm(this.run.hidden.subarray(t * C, (t + 1) * C), x, this.finalNorm);
   }
 
   // x = the embedding of the token + that of its position
@@ -317,12 +328,12 @@ class Model {
   mix(layer, t, seen) {
     const { n_embd: C, n_head: H } = this.config;
     const D = C / H;
-    const { cache } = this.blocks[layer];
+    const cache = this.run.caches[layer];
     this.y.fill(0);
     for (let head = 0; head < H; head++) {
       const first = this.attend(layer, head, t);
       if (seen) seen.attention[layer].push(this.attention.slice(0, t + 1));
-      if (this.off.has(`${layer}.${head}`)) {
+      if (this.run.off.has(`${layer}.${head}`)) {
         for (let i = head * D; i < (head + 1) * D; i++) this.y[i] = this.means[layer][i];
         continue;
       }
@@ -338,7 +349,7 @@ class Model {
   attend(layer, head, t) {
     const { n_embd: C, n_head: H, block_size, window_size, scale_attention } = this.config;
     const D = C / H;
-    const { cache } = this.blocks[layer];
+    const cache = this.run.caches[layer];
     const q = 3 * C * t + head * D;
     const window = layer % 2 ? window_size : block_size;
     const first = Math.max(0, t + 1 - window);

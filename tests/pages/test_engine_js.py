@@ -125,9 +125,9 @@ def test_weights_are_rounded_to_the_nearest():
 def patched_run(model, means, off: list[str], tokens):
     """logits and cache, with these heads ("layer.head") replaced by their means."""
     patches = {}
-    for layer, mean in enumerate(means):
+    for layer, mean in enumerate(torch.tensor(means)):
 
-        def replace(z, layer=layer, mean=torch.tensor(mean)):
+        def replace(z, layer=layer, mean=mean):
             z = z.clone()
             for head in range(z.size(2)):
                 if f"{layer}.{head}" in off:
