@@ -118,18 +118,20 @@ def head_means(model: GPTNeo, stories: Sequence[list[int]]) -> list[list[float]]
 
 # ---- The page ----
 def story_page(
-    title: str,
+    name: str,
     backend: LocalBackend,
     about: dict[str, str],
+    title: str = "",
+    introduction: str = "",
     has_headers: bool = False,
     openings: Sequence[str] = OPENINGS,
     language: str = "en",
 ) -> bytes:
-    """about: what to say of the model; has_headers: whether it was trained on stories below
-    headers; openings: first words of stories, to choose from. UserError if the model cannot be on a
-    page."""
-    check_exportable(title, backend.model)
-    check_page(title, backend.model)
+    """about: what to say of the model, in a table; introduction: in a sentence below the title;
+    has_headers: whether it was trained on stories below headers; openings: first words of stories,
+    to choose from. UserError if the model cannot be on a page."""
+    check_exportable(name, backend.model)
+    check_page(name, backend.model)
     shapes, weights = pack(backend.model)
     model = rounded(backend.model)
     teller = LocalBackend(model, backend.tokenizer, backend.prefix)
@@ -150,11 +152,13 @@ def story_page(
         "about": about,
         "language": language,
     }
+    title = title or f"{name} tells stories"
     return page(
-        f"{title} tells stories",
+        title,
         "story",
         data,
-        scripts=["engine.js"],
-        name=html.escape(title),
+        scripts=["engine.js", "microscope.js", "lessons.js"],
+        heading=html.escape(title),
+        introduction=html.escape(introduction),
         weights=base64.b64encode(weights).decode(),
     )
