@@ -70,6 +70,7 @@ def export_files(backend, directory: Path) -> None:
 def export_page(model, backend, path: Path, **texts: str) -> None:
     """model: a Model, of models.py; backend: a LocalBackend; texts: for the top of the page"""
     from nanostories.pages.story_page import story_page
+    from nanostories.tables import table_text
 
     config = backend.model.config
     shape = f"{config.n_layer} layers, {config.n_head} heads, width {config.n_embd}"
@@ -85,7 +86,13 @@ def export_page(model, backend, path: Path, **texts: str) -> None:
         about["validation loss"] = f"{loss:.3f} nats per token, before rounding to 8 bits"
     of_corpus = corpus_settings(model.corpus) if model.corpus else {}
     name = model.directory.resolve().name.replace("--", "/")
-    content = story_page(name, backend, about, **texts, **of_corpus)
+    content, lessons = story_page(name, backend, about, **texts, **of_corpus)
+    rows = []
+    for lesson in lessons:
+        for claim in lesson.claims:
+            holds = "yes" if claim.holds else "no"
+            rows.append([lesson.kind, claim.text, f"{claim.measured:.1%}", claim.needed, holds])
+    print(table_text(["lesson", "claim", "measured", "needed", "holds"], rows))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content)
     size = f"{len(content) / 1e6:.1f} MB"

@@ -1,2 +1,151 @@
+// The lessons of story.html: claims about this model, which nanostories/pages/lessons.py found to
+// hold, measured again here when a lesson is opened.
 "use strict";
-function connectLessons() {}
+const LESSONS = {
+  dice: {
+    title: "Dice",
+    tab: "next",
+    text: (word) =>
+      `The model gives every word a chance, then throws dice. Here ${word} is nearly certain; at` +
+      " another place in this story, several words are possible.",
+    question: "Go to both places. Where would another throw have changed the story? Choose a word.",
+  },
+  layers: {
+    title: "Layers",
+    tab: "layers",
+    text: (word) =>
+      "The model finds a word step by step, one layer after the other. Halfway, it hardly thinks" +
+      ` of ${word} here; the last layers find it.`,
+    question: "Guess first: will all layers agree on a full stop? Choose one and see.",
+  },
+  heads: {
+    title: "Looking back",
+    tab: "heads",
+    text: (word) =>
+      "The model remembers nothing but the text, so heads look back at it before each word. Here" +
+      ` ${word} comes for the second time, and one head looks at the first.`,
+    question: "Choose other words: where does this head look then?",
+  },
+  switch: {
+    title: "Switch it off",
+    tab: "heads",
+    text: (word) =>
+      `A few heads carry ${word} here: with these two switched off, the model no longer knows it.` +
+      " With two others off, drawn by lot, it does.",
+    question: "Guess first: who will the story be about without them? Switch them off and tell on.",
+  },
+  hero: {
+    title: "Change the hero",
+    tab: "compare",
+    text: (word) =>
+      `Does the model know by heart that ${word} comes here, or does it read who the story is` +
+      " about? Exchange the name in all that came before, and see.",
+    question: "Tell story B with the other name. What else changes? Try a name of your own, too.",
+  },
+};
+
+function connectLessons() {
+  const held = data.lessons.filter(({ claims }) => claims.every(holds));
+  const buttons = Object.keys(LESSONS).flatMap((kind, k) => {
+    const lesson = held.find((each) => each.kind === kind);
+    return lesson ? [button(`${k + 1} ${LESSONS[kind].title}`, () => openLesson(lesson))] : [];
+  });
+  $("lessons").replaceChildren("Lessons: ", ...buttons);
+  if (held.length > 0) return;
+  const failed = data.lessons.flatMap(({ claims }) => claims).find((claim) => !holds(claim));
+  const reason = failed
+    ? `${failed.text}: ${percent(failed.measured)}, where ${needed(failed)} is needed.`
+    : "no name comes twice in its stories.";
+  $("lessons").textContent = `No lessons: what they claim does not hold for this model. ${reason}`;
+}
+
+function holds({ measured, low, high }) {
+  return low <= measured && measured <= high;
+}
+
+function needed({ low, high }) {
+  return low > 0 ? `at least ${percent(low)}` : `at most ${percent(high)}`;
+}
+
+async function openLesson(lesson) {
+  const { kind, ids, i, claims, shows } = lesson;
+  const { title, tab, text, question } = LESSONS[kind];
+  const mine = beginTurn();
+  if (!mine) return;
+  switchedOff.clear();
+  const whole = { ids: [...ids], given: 0, number: 0, temperature: 0.6, off: [] };
+  const told = await withPieces(whole);
+  if (turn !== mine) return;
+  $("lesson").hidden = false;
+  $("lesson").replaceChildren(
+    element("h2", {}, `Lesson: ${title}`),
+    paragraph(text(quoted(told.pieces[i]))),
+    paragraph(element("b", {}, "Try: "), question),
+    element("div", { class: "row pills" }, ...thingsToTry(lesson), button("Close", closeLesson)),
+    element("div", { id: "claims" }),
+  );
+  if (kind === "hero") {
+    [$("from").value, $("to").value] = shows.names.map((name) => name.trim());
+    await tellFrom({ ...whole, ids: ids.slice(0, i), given: i }, mine);
+  } else {
+    if (story.ids.length) earlier.push(story);
+    show(told);
+    finish("A story that this model told when the page was made.");
+  }
+  await openTab(tab);
+  await look(story, i);
+  if (kind === "heads") await pressHead(shows.head);
+  const now = await measure(lesson);
+  const rows = claims.map((claim, k) => {
+    const figures = [needed(claim), percent(claim.measured), percent(now[k])];
+    const cells = figures.map((figure) => element("td", {}, figure));
+    return element("tr", {}, rowTitle(claim.text), ...cells);
+  });
+  $("claims").replaceChildren(table(["Claim", "Needed", "When made", "Now, here"], rows));
+  $("lesson").scrollIntoView();
+}
+
+function closeLesson() {
+  $("lesson").hidden = true;
+}
+
+function thingsToTry({ kind, i, shows }) {
+  if (kind === "dice") {
+    return [
+      button("The nearly certain word", () => look(story, i)),
+      button("The other place", () => look(story, shows.place)),
+    ];
+  }
+  if (kind !== "switch") return [];
+  return [
+    button("These two off", () => switchOff(shows.few)),
+    button("Two others off", () => switchOff(shows.others)),
+    button("All on", () => switchOff([])),
+    button("Tell on from here", () => branch(story, i, [])),
+  ];
+}
+
+// What lessons.py measured for each claim, again.
+async function measure({ kind, ids, i, shows }) {
+  const found = await ask("inspect", ids, i);
+  const expected = found.layers.at(-1).share;
+  const share = async (off, tokens = ids, id = ids[i]) => {
+    const { layers } = await ask("inspect", tokens, i, off, id, 0);
+    return layers.at(-1).share;
+  };
+  if (kind === "dice") {
+    const { layers } = await ask("inspect", ids, shows.place);
+    return [expected, layers.at(-1).top[2].share];
+  }
+  if (kind === "layers") {
+    const early = found.layers.slice(0, shows.layers).map((layer) => layer.share);
+    return [expected, Math.max(...early)];
+  }
+  if (kind === "heads") {
+    const [layer, head] = shows.head.split(".");
+    return [expected, found.attention[layer][head][shows.place]];
+  }
+  if (kind === "switch") return [expected, await share(shows.few), await share(shows.others)];
+  const { exchanged, other } = shows;
+  return [expected, await share([], exchanged, other), await share([], exchanged)];
+}

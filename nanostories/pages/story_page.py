@@ -3,11 +3,12 @@ The page on which a model tells stories: its weights in 8 bits, its vocabulary, 
 one file.
 
 >>> backend = load_backend(open_model("out/demo"))
->>> Path("story.html").write_bytes(story_page("demo", backend, {"license": "MIT"}))
+>>> content, lessons = story_page("demo", backend, {"license": "MIT"})
 """
 
 import base64
 import copy
+import functools
 import html
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -21,6 +22,7 @@ from nanostories.generation.backends import LocalBackend
 from nanostories.generation.generation_loop import generate
 from nanostories.interpretation.hooks import run_with_cache
 from nanostories.pages.html import TEMPLATES, page
+from nanostories.pages.lessons import Lesson, find_lessons, read
 
 # The settings that engine.js and the files for transformers support.
 SETTINGS = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size"}
@@ -104,16 +106,14 @@ def own_stories(backend: LocalBackend, beginnings: Sequence[str]) -> list[list[i
 
 
 @torch.no_grad()
-def head_means(model: GPTNeo, stories: Sequence[list[int]]) -> list[list[float]]:
-    """For each layer, what its heads put out on average over the tokens of these stories, one head
-    after the other."""
-    sums = torch.zeros(model.config.n_layer, model.config.n_embd)
+def head_means(model: GPTNeo, stories: Sequence[list[int]]) -> torch.Tensor:
+    """(n_layer, n_head, D): what the heads put out on average over the tokens of these stories."""
+    sums = 0
     for ids in stories:
         _, cache = run_with_cache(model, torch.tensor([ids]))
-        for layer, total in enumerate(sums):
-            total += cache[f"blocks.{layer}.z"].flatten(2).sum((0, 1))
-    n_tokens = sum(map(len, stories))
-    return [[float(f"{mean:.5g}") for mean in layer] for layer in (sums / n_tokens).tolist()]
+        outputs = [cache[f"blocks.{layer}.z"] for layer in range(model.config.n_layer)]
+        sums += torch.cat(outputs).sum(1)
+    return sums / sum(map(len, stories))
 
 
 # ---- The page ----
@@ -126,34 +126,38 @@ def story_page(
     has_headers: bool = False,
     openings: Sequence[str] = OPENINGS,
     language: str = "en",
-) -> bytes:
-    """about: what to say of the model, in a table; introduction: in a sentence below the title;
+) -> tuple[bytes, list[Lesson]]:
+    """The page, and what was tried as lessons (it has those that hold). about: what to say of the model, in a table; introduction: in a sentence below the title;
     has_headers: whether it was trained on stories below headers; openings: first words of stories,
     to choose from. UserError if the model cannot be on a page."""
     check_exportable(name, backend.model)
     check_page(name, backend.model)
     shapes, weights = pack(backend.model)
+    tokenizer = backend.tokenizer
     model = rounded(backend.model)
-    teller = LocalBackend(model, backend.tokenizer, backend.prefix)
-    stories = own_stories(teller, openings)
+    stories = own_stories(LocalBackend(model, tokenizer, backend.prefix), openings)
+    means = head_means(model, stories)
+    words = [tokenizer.decode([id]) for id in range(tokenizer.vocab_size)]
+    lessons = find_lessons(functools.partial(read, model, means), words, stories)
     engine = {
         "config": asdict(backend.model.config),
         "shapes": shapes,
-        "means": head_means(model, stories),
-        "vocabulary": backend.tokenizer.vocabulary,
+        "means": means.flatten(1).tolist(),
+        "vocabulary": tokenizer.vocabulary,
         "kernel": base64.b64encode((TEMPLATES / "multiply.wasm").read_bytes()).decode(),
     }
     data = {
         "engine": engine,
         "prefix": backend.prefix,
         "openings": openings,
-        "end_of_text": backend.tokenizer.end_of_text,
+        "end_of_text": tokenizer.end_of_text,
+        "lessons": [asdict(lesson) for lesson in lessons],
         "fields": list(FIELDS.values()) if has_headers else [],
         "about": about,
         "language": language,
     }
     title = title or f"{name} tells stories"
-    return page(
+    content = page(
         title,
         "story",
         data,
@@ -162,3 +166,4 @@ def story_page(
         introduction=html.escape(introduction),
         weights=base64.b64encode(weights).decode(),
     )
+    return content, lessons

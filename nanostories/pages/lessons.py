@@ -1,0 +1,152 @@
+"""
+Lessons for a model's page: claims about how it works, measured where a name comes for the second
+time in a story of its own. A lesson is left out if a claim of it does not hold for this model.
+
+>>> for lesson in find_lessons(read, words, stories):
+...     print(lesson.kind, lesson.holds, [claim.measured for claim in lesson.claims])
+
+All is measured on the weights as they are in the page, which measures again when a lesson is opened
+(lessons.js).
+"""
+
+import functools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from model import GPTNeo
+from nanostories.interpretation.ablation import without
+from nanostories.interpretation.hooks import run_with_cache
+
+MOST_TRIED = 12  # second mentions
+FEW = 2  # heads to switch off
+
+
+@dataclass
+class Claim:
+    text: str
+    measured: float
+    low: float = 0.0  # needed: at least this, and at most `high`
+    high: float = 1.0
+
+    @property
+    def holds(self) -> bool:
+        return self.low <= self.measured <= self.high
+
+    @property
+    def needed(self) -> str:
+        if self.low:
+            return f"at least {self.low:.0%}"
+        return f"at most {self.high:.0%}"
+
+
+@dataclass
+class Lesson:
+    kind: str
+    ids: list[int]  # the story
+    i: int  # the place of the second mention
+    claims: list[Claim]
+    shows: dict  # what else lessons.js measures and lets the reader try
+
+    @property
+    def holds(self) -> bool:
+        return all(claim.holds for claim in self.claims)
+
+
+# (ids, heads that are off, each as "layer.head") -> (n_layer, T, V), the probabilities of the next
+# token if a layer were the last; and (n_layer, n_head, T, T), attention
+Read = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+
+
+@torch.no_grad()
+def read(model: GPTNeo, means: torch.Tensor, ids: Sequence[int], off: Sequence[str] = ()):
+    """`Read` for a model; means (n_layer, n_head, D), of what its heads put out."""
+    patches = {}
+    for layer, of_heads in enumerate(means):
+        heads = [head for head in range(len(of_heads)) if f"{layer}.{head}" in off]
+        patches[f"blocks.{layer}.z"] = without(heads, of_heads)
+    _, cache = run_with_cache(model, torch.tensor([ids]), patches)
+
+    def of_layers(name):
+        return torch.cat([cache[f"blocks.{layer}.{name}"] for layer in range(len(means))])
+
+    shares = model.head(model.ln_f(of_layers("resid_post"))).softmax(-1)
+    return shares, of_layers("pattern")
+
+
+def find_lessons(read: Read, words: Sequence[str], stories: Sequence[list[int]]) -> list[Lesson]:
+    """For each kind the first lesson that holds, or the last that was tried. words: the text of
+    each token."""
+    found = {}
+    mentions = second_mentions(read, words, stories)
+    names = {ids[i] for _, ids, i in mentions}
+    for _, ids, i in mentions[:MOST_TRIED]:
+        other = min(names.difference(ids), default=ids[i])
+        for lesson in lessons_at(read, words, ids, i, other):
+            if lesson.kind not in found or not found[lesson.kind].holds:
+                found[lesson.kind] = lesson
+    return list(found.values())
+
+
+def second_mentions(read: Read, words: Sequence[str], stories: Sequence[list[int]]) -> list[tuple]:
+    """[(probability, story, place)], the likeliest first, of names: whole words with a capital that
+    come after a lower-case one."""
+    mentions = []
+    for ids in stories:
+        shares, _ = read(ids)
+        for i in range(1, len(ids) - 1):
+            before, word, after = (words[id] for id in ids[i - 1 : i + 2])
+            is_name = before[-1:].islower() and word[1:3].istitle() and not after[:1].isalpha()
+            if is_name and ids[:i].count(ids[i]) == 1:
+                mentions.append((shares[-1, i - 1, ids[i]].item(), ids, i))
+    return sorted(mentions, reverse=True)
+
+
+def lessons_at(
+    read: Read, words: Sequence[str], ids: list[int], i: int, other: int
+) -> Iterator[Lesson]:
+    """One of each kind, for the second mention of a name at place i. other: a name to exchange it
+    with."""
+    lesson = functools.partial(Lesson, ids=ids, i=i)
+    name = ids[i]
+    quoted, new_quoted = (f"“{words[id].strip()}”" for id in (name, other))
+    shares, attention = read(ids)
+    share = shares[-1, i - 1, name].item()
+    expected = Claim(f"{quoted} is expected", share, low=0.5)
+
+    third, place = shares[-1, :-1].topk(3).values[:, 2].max(0)
+    certain = Claim(f"{quoted} is nearly certain", share, low=0.9)
+    uncertain = Claim("At the other place, the third likeliest word has", third.item(), low=0.1)
+    yield lesson("dice", claims=[certain, uncertain], shows={"place": place.item() + 1})
+
+    n_layers = max(1, len(shares) // 2)
+    early = shares[:n_layers, i - 1, name].max().item()
+    late = Claim(f"{quoted} in the first half of the layers", early, high=0.2)
+    yield lesson("layers", claims=[expected, late], shows={"layers": n_layers})
+
+    first = ids.index(name)
+    looks = attention[:, :, i - 1, first]
+    heads = [f"{layer}.{head}" for layer, head in (looks >= 0).nonzero().tolist()]
+    most = Claim(f"One head looks at the first {quoted}", looks.max().item(), low=0.5)
+    shows = {"head": heads[looks.argmax()], "place": first}
+    yield lesson("heads", claims=[expected, most], shows=shows)
+
+    def share_without(off):
+        return read(ids[:i], off)[0][-1, -1, name].item()
+
+    heads.sort(key=lambda head: share_without([head]))
+    few = heads[:FEW]
+    others = random.Random(0).sample(heads[FEW:], min(FEW, len(heads[FEW:])))
+    gone = Claim(f"{quoted} without {FEW} heads", share_without(few), high=share / 2)
+    stays = Claim(f"{quoted} without {FEW} others", share_without(others), low=0.8 * share)
+    shows = {"few": few, "others": others}
+    yield lesson("switch", claims=[expected, gone, stays], shows=shows)
+
+    exchanged = [other if id == name else id for id in ids[:i]]
+    follows, _ = read(exchanged)
+    new = Claim(f"{new_quoted} in its place", follows[-1, -1, other].item(), low=0.5)
+    old = Claim(f"{quoted} is forgotten", follows[-1, -1, name].item(), high=0.1)
+    shows = {"exchanged": exchanged, "other": other, "names": [words[name], words[other]]}
+    yield lesson("hero", claims=[expected, new, old], shows=shows)
