@@ -410,6 +410,7 @@ const CALLS = {
   inspect(ids, i, off = [], id = ids[i], n = 10) {
     model.read(ids, off);
     const found = model.inspect(i, id, n);
+    found.share = found.layers.at(-1).share;
     for (const { top } of found.layers) {
       for (const token of top) token.bytes = tokenizer.bytes(token.id);
     }

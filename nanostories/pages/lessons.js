@@ -127,25 +127,21 @@ function thingsToTry({ kind, i, shows }) {
 
 // What lessons.py measured for each claim, again.
 async function measure({ kind, ids, i, shows }) {
-  const found = await ask("inspect", ids, i);
-  const expected = found.layers.at(-1).share;
-  const share = async (off, tokens = ids, id = ids[i]) => {
-    const { layers } = await ask("inspect", tokens, i, off, id, 0);
-    return layers.at(-1).share;
-  };
+  const { share, layers, attention } = await ask("inspect", ids, i);
+  const without = async (heads) => (await ask("inspect", ids, i, heads)).share;
+  const inOther = async (id) => (await ask("inspect", shows.exchanged, i, [], id)).share;
   if (kind === "dice") {
-    const { layers } = await ask("inspect", ids, shows.place);
-    return [expected, layers.at(-1).top[2].share];
+    const there = await ask("inspect", ids, shows.place);
+    return [share, there.layers.at(-1).top[2].share];
   }
   if (kind === "layers") {
-    const early = found.layers.slice(0, shows.layers).map((layer) => layer.share);
-    return [expected, Math.max(...early)];
+    const early = layers.slice(0, shows.layers).map((layer) => layer.share);
+    return [share, Math.max(...early)];
   }
   if (kind === "heads") {
     const [layer, head] = shows.head.split(".");
-    return [expected, found.attention[layer][head][shows.place]];
+    return [share, attention[layer][head][shows.place]];
   }
-  if (kind === "switch") return [expected, await share(shows.few), await share(shows.others)];
-  const { exchanged, other } = shows;
-  return [expected, await share([], exchanged, other), await share([], exchanged)];
+  if (kind === "switch") return [share, await without(shows.few), await without(shows.others)];
+  return [share, await inOther(shows.other), await inOther(ids[i])];
 }

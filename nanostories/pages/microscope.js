@@ -77,25 +77,21 @@ async function showView() {
   if (view === mine) $("panel").replaceChildren(...content);
 }
 
-// With the heads that are off; and `intact`, this word's share with all of them.
+// With the heads that are off; and `intact`, this word's share with all of them. Null for the
+// first word.
 async function inspectWord() {
   if (!looking || looking.told.pieces.slice(0, looking.i).join("") === "") return null;
-  const { told, i } = looking;
-  const found = await ask("inspect", told.ids, i, [...switchedOff]);
-  found.share = found.layers.at(-1).share;
-  found.intact = found.share;
-  if (switchedOff.size) {
-    const { layers } = await ask("inspect", told.ids, i, [], told.ids[i], 0);
-    found.intact = layers.at(-1).share;
-  }
+  const { ids } = looking.told;
+  const found = await ask("inspect", ids, looking.i, [...switchedOff]);
+  if (switchedOff.size) found.intact = (await ask("inspect", ids, looking.i)).share;
   return found;
 }
 
 function headline(found) {
   if (!looking) return "Choose a word of the story";
-  if (!found) return `${chosenWord()} is the first word`;
+  if (!found) return `${wordAt(looking.i)} is the first word`;
   const intact = switchedOff.size ? ` (${percent(found.intact)} with all heads)` : "";
-  return `${percent(found.share)} sure of ${chosenWord()}${intact}`;
+  return `${percent(found.share)} sure of ${wordAt(looking.i)}${intact}`;
 }
 
 // ---- Pieces of views ----
@@ -120,8 +116,9 @@ function quoted(piece) {
   return `“${visible(piece.trim())}”`;
 }
 
-function chosenWord() {
-  return quoted(looking.told.pieces[looking.i]);
+// Word k of the story that is looked at.
+function wordAt(k) {
+  return quoted(looking.told.pieces[k]);
 }
 
 // Without its space; "…" before what goes on a word.
@@ -165,27 +162,22 @@ function largest(values, n) {
   return places.sort((a, b) => values[b] - values[a]).slice(0, n);
 }
 
-// A button for a word of the story, which chooses it.
-function wordButton(told, k, note) {
-  const texts = [element("span", {}, visible(told.pieces[k].trim())), element("span", {}, note)];
-  const attributes = { type: "button", onclick: () => guarded(() => look(told, k)) };
-  return element("li", {}, element("button", attributes, ...texts));
+function listItem(text, figure, share, action) {
+  const texts = [text, figure].map((part) => element("span", {}, part));
+  const attributes = { type: "button", class: "bar", onclick: () => guarded(action) };
+  return element("li", {}, withShare(element("button", attributes, ...texts), share));
 }
 
 // ---- Next word ----
 
 function showNext({ layers }) {
-  const { top } = layers.at(-1);
-  const about = "The likeliest words in this place. Choose one to go on with it instead:";
-  return [paragraph(about), element("ol", { id: "likeliest" }, ...top.map(choice))];
-}
-
-function choice(token) {
   const { told, i } = looking;
-  const texts = [element("span", {}, textOf(token)), element("span", {}, percent(token.share))];
-  const onclick = () => guarded(() => branch(told, i, [token.id]));
-  const made = element("button", { type: "button", class: "bar", onclick }, ...texts);
-  return element("li", {}, withShare(made, token.share));
+  const about = "The likeliest words in this place. Choose one to go on with it instead:";
+  const items = layers.at(-1).top.map((token) => {
+    const goOn = () => branch(told, i, [token.id]);
+    return listItem(textOf(token), percent(token.share), token.share, goOn);
+  });
+  return [paragraph(about), element("ol", { id: "likeliest" }, ...items)];
 }
 
 // ---- Layers ----
@@ -198,7 +190,7 @@ function showLayers({ layers }) {
   });
   return [
     paragraph("The layers work one after the other. What would each say, if it were the last?"),
-    table(["Layer", "Would say", chosenWord()], rows, "wide"),
+    table(["Layer", "Would say", wordAt(looking.i)], rows, "wide"),
     note("A rough look (the “logit lens”): early layers need not think in words."),
   ];
 }
@@ -221,7 +213,7 @@ function showHeads({ attention }) {
   const chosen = grid.querySelector("[aria-pressed=true]") ?? grid.querySelector("button");
   chosen.tabIndex = 0;
   const about =
-    `Before ${chosenWord()} was said, each head looked back at the words before. Rows are layers,` +
+    `Before ${wordAt(looking.i)} was said, each head looked back at the words before. Rows are layers,` +
     " columns heads; the darker, the harder it looked at one word. Choose a head to see where it" +
     " looked; press it again to switch it off.";
   return [paragraph(about), grid, ...aboutHead(attention)];
@@ -233,24 +225,20 @@ function ofWords(row, told) {
 }
 
 function headCell(head, shares) {
-  const [place] = largest(shares, 1);
   const isOff = switchedOff.has(head);
-  const looks = place === undefined ? "" : `: ${percent(shares[place])} at ${pieceAt(place)}`;
+  const [place = 0] = largest(shares, 1);
+  const looks = isOff ? "switched off" : `${percent(shares[place])} at ${wordAt(place)}`;
   const made = element("button", {
     type: "button",
     tabindex: -1,
     "data-head": head,
     class: isOff ? "off" : "",
     "aria-pressed": head === selected,
-    "aria-label": isOff ? `${headName(head)}, switched off` : headName(head) + looks,
+    title: `${headName(head)}: ${looks}`,
     onclick: () => guarded(() => pressHead(head)),
   });
-  made.title = made.ariaLabel;
-  return element("td", {}, withShare(made, isOff ? 0 : (shares[place] ?? 0)));
-}
-
-function pieceAt(k) {
-  return quoted(looking.told.pieces[k]);
+  made.ariaLabel = made.title;
+  return element("td", {}, withShare(made, shares[place]));
 }
 
 // The first press selects a head, the next switches it off, the one after it on.
@@ -273,13 +261,13 @@ function aboutHead(attention) {
   const [layer, head] = selected.split(".");
   const shares = ofWords(attention[layer][head], told);
   shade(shares, told);
-  const places = largest(shares, 3).map((k) => `${pieceAt(k)} ${percent(shares[k])}`);
-  const isOff = switchedOff.has(selected);
-  const looks = `${headName(selected)} looks at ${places.join(", ") || "no word"}.`;
+  const places = largest(shares, 3).filter((k) => shares[k] >= 0.01);
+  const seen = places.map((k) => `${wordAt(k)} ${percent(shares[k])}`).join(", ");
+  const name = headName(selected);
+  const looks = paragraph(`Now ${name}: it looks at ${seen || "many words, a little each"}.`);
+  if (!switchedOff.has(selected)) return [looks];
   const without = `Tell on from here without ${countOf(switchedOff.size, "head")}`;
-  const goOn = button(without, () => branch(told, i, []));
-  goOn.hidden = !isOff;
-  return [paragraph(looks[0].toUpperCase() + looks.slice(1)), goOn];
+  return [looks, button(without, () => branch(told, i, []))];
 }
 
 // Says which heads are off, in every tab.
@@ -295,8 +283,6 @@ function showSwitchedOff() {
 
 // ---- Compare ----
 
-let exchange = null; // [name in A, name in B]
-
 async function tellWithTemperature() {
   if (!$("b-temperature").reportValidity()) return;
   await tellOther({ temperature: Number($("b-temperature").value) });
@@ -306,7 +292,8 @@ async function tellWithName() {
   await tellOther({}, [$("from").value.trim(), $("to").value.trim()]);
 }
 
-function exchanged(text, names = exchange) {
+// A text of A as it should be in B; names: [in A, in B], if one is exchanged
+function inB(text, names = other.names) {
   return names ? text.replaceAll(...names) : text;
 }
 
@@ -315,7 +302,7 @@ async function tellOther(change, names = null) {
   const isInA = looking && looking.told === story;
   const from = Math.max(story.given, isInA ? looking.i : 0);
   const before = story.pieces.slice(0, from).join("");
-  const text = exchanged(before, names);
+  const text = inB(before, names);
   if (names && (names[0] === "" || text === before)) {
     message(`The name “${names[0]}” does not stand before the chosen word: nothing to exchange.`);
     return;
@@ -326,20 +313,10 @@ async function tellOther(change, names = null) {
   if (names) ids = [...data.prefix, ...(await ask("encode", text))];
   // The dice count from where the reader's words end.
   const given = ids.length - (from - story.given);
-  const told = await withPieces({ ...story, off: [], ...change, ids, given });
+  const told = await withPieces({ ...story, off: [], ...change, ids, given, names });
   if (turn !== mine) return;
-  exchange = names;
   showOther(told);
   await continueStory(told, mine);
-  if (tab === "compare") await showView();
-}
-
-// Of A: the first word after the beginning that B has not, too; -1 if they are equal.
-function firstDifference() {
-  const words = (told) => told.pieces.slice(told.given);
-  const inB = words(other);
-  const difference = words(story).findIndex((piece, k) => exchanged(piece) !== inB[k]);
-  return difference < 0 ? difference : story.given + difference;
 }
 
 async function showCompare() {
@@ -347,48 +324,39 @@ async function showCompare() {
     "Story B keeps A up to the chosen word (or the end of your beginning), and goes on with the" +
     " same dice: where they part, it is the change that parts them.";
   if (!other) return [paragraph(about)];
-  const k = firstDifference();
   const shift = other.given - story.given;
+  const isSame = (piece, k) => k < story.given || inB(piece) === other.pieces[k + shift];
+  const k = story.pieces.findIndex((piece, place) => !isSame(piece, place));
+  const places = new Set();
+  let parting = `Both tell the same story${other.names ? ", but for the name" : ""}.`;
   for (const word of document.querySelectorAll(".differs")) word.classList.remove("differs");
-  let parting = "Both tell the same story, word for word.";
-  if (exchange) parting = "Both tell the same story; only the name differs.";
-  const places = [];
   if (k >= 0) {
-    const inB = other.pieces[k + shift] ? quoted(other.pieces[k + shift]) : "nothing more";
-    parting = `They part where A says ${quoted(story.pieces[k])} and B ${inB}.`;
+    const instead = k + shift < other.ids.length ? quoted(other.pieces[k + shift]) : "nothing more";
+    parting = `They part where A says ${quoted(story.pieces[k])} and B ${instead}.`;
     story.box.children[k].classList.add("differs");
     other.box.children[k + shift]?.classList.add("differs");
-    places.push(k);
+    places.add(k);
   }
-  if (looking?.told === story && looking.i !== k) places.push(looking.i);
-  const rows = await Promise.all(places.map(sharesOfBoth));
+  if (looking?.told === story && looking.i > 0) places.add(looking.i);
+  const rows = await Promise.all([...places].map(sharesOfBoth));
   return [
     paragraph(parting),
     table(["How sure of …", "A", "B"], rows, "wide"),
-    button("Only story A", async () => closeOther()),
+    button("Only story A", async () => show(story)),
   ];
 }
 
 // How sure A and B were of the word k of A; of the other name, where names are exchanged.
 async function sharesOfBoth(k) {
-  const inB = k + other.given - story.given;
-  const piece = exchanged(story.pieces[k]);
-  let id = story.ids[k];
-  if (piece !== story.pieces[k]) [id] = await ask("encode", piece);
-  const a = await ask("inspect", story.ids, k, story.off, story.ids[k], 0);
-  const cells = [rowTitle(quoted(piece)), bar(a.layers.at(-1).share)];
-  if (inB <= other.ids.length) {
-    const b = await ask("inspect", other.ids, inB, other.off, id, 0);
-    cells.push(bar(b.layers.at(-1).share));
+  const place = k + other.given - story.given;
+  const piece = inB(story.pieces[k]);
+  const [id] = piece === story.pieces[k] ? [story.ids[k]] : await ask("encode", piece);
+  const a = await ask("inspect", story.ids, k, story.off);
+  const cells = [rowTitle(quoted(piece)), bar(a.share)];
+  if (place <= other.ids.length) {
+    cells.push(bar((await ask("inspect", other.ids, place, other.off, id)).share));
   }
   return element("tr", {}, ...cells);
-}
-
-function closeOther() {
-  if (looking?.told === other) looking = null;
-  exchange = null;
-  showOther(null);
-  showView();
 }
 
 // ---- Decided? ----
@@ -408,14 +376,15 @@ async function showDecided(found, mine) {
   const high = [...ranks.keys()].filter((k) => ranks[k] <= 10);
   const first = high[0] ?? i - 1;
   const context = told.pieces.slice(Math.max(0, first - 4), first + 1).join("");
+  const word = wordAt(i);
   return [
     paragraph(
-      `Shaded: after which words ${chosenWord()} was among the likely ones in some layer. Dark: it` +
-        " came first; without color: not among the first hundred.",
+      `Shaded: after which words ${word} was among the hundred likeliest in some layer. Dark: it` +
+        " was the likeliest.",
     ),
     paragraph(
-      `It was among the first ten after ${high.length} of ${i} words, for the first time after ` +
-        `${quoted(`… ${context}`)}.`,
+      `It was among the first ten after ${high.length} of ${i} words, for the first time after`,
+      ` ${quoted(`… ${context}`)}.`,
     ),
     note("A common word is likely nearly everywhere: look at a rare one, too."),
   ];
@@ -423,14 +392,19 @@ async function showDecided(found, mine) {
 
 // ---- Surprise ----
 
-async function showSurprise() {
+async function showSurprise(found, mine) {
   const told = looking?.told ?? story;
   const shares = await ask("shares", told.ids, [...switchedOff]);
+  if (view !== mine) return [];
   const bits = [0, ...shares.map((share) => -Math.log2(share))];
-  const titles = bits.map((each, k) => `${each.toFixed(1)} bits: ${percent(shares[k - 1] ?? 1)}`);
-  shade(bits.map((each) => Math.min(1, each / 10)), told, titles);
+  const inWords = (k) => `${bits[k].toFixed(1)} bits`;
+  const ofTen = bits.map((each) => Math.min(1, each / 10));
+  shade(ofTen, told, bits.map((_, k) => inWords(k)));
   const total = bits.reduce((sum, each) => sum + each, 0);
   const bytes = new TextEncoder().encode(told.pieces.slice(1).join("")).length;
+  const items = largest(bits, 5).map((k) => {
+    return listItem(visible(told.pieces[k].trim()), inWords(k), ofTen[k], () => look(told, k));
+  });
   return [
     paragraph(
       "Shaded: how unexpected each word was. If the model was 50% sure of it, it carries 1 bit of" +
@@ -441,10 +415,6 @@ async function showSurprise() {
       element("b", {}, `${(total / bytes).toFixed(2)} bits per byte`),
       ". The most surprising words:",
     ),
-    element(
-      "ol",
-      {},
-      ...largest(bits, 5).map((k) => wordButton(told, k, `${bits[k].toFixed(1)} bits`)),
-    ),
+    element("ol", {}, ...items),
   ];
 }

@@ -140,6 +140,7 @@ async function continueStory(told, mine) {
   const speed = Math.round((1000 * added) / Math.max(1, performance.now() - started));
   const end = hasEnded ? "the end" : `it stops here, as the model reads ${contextLength} tokens`;
   finish(`${nameOf(told)}: ${end}. ${added} tokens, ${speed} a second.`);
+  await showView();
 }
 
 // What it takes to tell it again.
@@ -287,7 +288,10 @@ function connect() {
     event.preventDefault();
     guarded(tell);
   };
-  $("stop").onclick = stop;
+  $("stop").onclick = () => {
+    stop();
+    guarded(showView);
+  };
   $("back").onclick = back;
   $("copy").onclick = copyStory;
   $("save").onclick = saveStory;

@@ -127,9 +127,12 @@ def story_page(
     openings: Sequence[str] = OPENINGS,
     language: str = "en",
 ) -> tuple[bytes, list[Lesson]]:
-    """The page, and what was tried as lessons (it has those that hold). about: what to say of the model, in a table; introduction: in a sentence below the title;
+    """The page, and what was tried as its lessons: it has those that hold.
+
+    about: what to say of the model, in a table; introduction: in a sentence below the title;
     has_headers: whether it was trained on stories below headers; openings: first words of stories,
-    to choose from. UserError if the model cannot be on a page."""
+    to choose from. UserError if the model cannot be on a page.
+    """
     check_exportable(name, backend.model)
     check_page(name, backend.model)
     shapes, weights = pack(backend.model)
