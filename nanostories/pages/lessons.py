@@ -55,9 +55,10 @@ class Lesson:
         return all(claim.holds for claim in self.claims)
 
 
-# (ids, heads that are off, each as "layer.head") -> (n_layer, T, V), the probabilities of the next
-# token if a layer were the last; and (n_layer, n_head, T, T), attention
-Read = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+# (ids, heads that are off, each as "layer.head") -> (T, V), the probabilities of each next token;
+# (n_layer, V), those after the last token if a layer were the last one (the "logit lens"); and
+# (n_layer, n_head, T), attention from the last token
+Read = Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
 
 @torch.no_grad()
@@ -67,13 +68,11 @@ def read(model: GPTNeo, means: torch.Tensor, ids: Sequence[int], off: Sequence[s
     for layer, of_heads in enumerate(means):
         heads = [head for head in range(len(of_heads)) if f"{layer}.{head}" in off]
         patches[f"blocks.{layer}.z"] = without(heads, of_heads)
-    _, cache = run_with_cache(model, torch.tensor([ids]), patches)
-
-    def of_layers(name):
-        return torch.cat([cache[f"blocks.{layer}.{name}"] for layer in range(len(means))])
-
-    shares = model.head(model.ln_f(of_layers("resid_post"))).softmax(-1)
-    return shares, of_layers("pattern")
+    logits, cache = run_with_cache(model, torch.tensor([ids]), patches)
+    layers = range(len(means))
+    hidden = torch.stack([cache[f"blocks.{layer}.resid_post"][0, -1] for layer in layers])
+    attention = torch.stack([cache[f"blocks.{layer}.pattern"][0, :, -1] for layer in layers])
+    return logits[0].softmax(-1), model.head(model.ln_f(hidden)).softmax(-1), attention
 
 
 def find_lessons(read: Read, words: Sequence[str], stories: Sequence[list[int]]) -> list[Lesson]:
@@ -87,6 +86,8 @@ def find_lessons(read: Read, words: Sequence[str], stories: Sequence[list[int]])
         for lesson in lessons_at(read, words, ids, i, other):
             if lesson.kind not in found or not found[lesson.kind].holds:
                 found[lesson.kind] = lesson
+        if all(lesson.holds for lesson in found.values()):
+            break
     return list(found.values())
 
 
@@ -95,12 +96,12 @@ def second_mentions(read: Read, words: Sequence[str], stories: Sequence[list[int
     come after a lower-case one."""
     mentions = []
     for ids in stories:
-        shares, _ = read(ids)
+        shares, _, _ = read(ids)
         for i in range(1, len(ids) - 1):
             before, word, after = (words[id] for id in ids[i - 1 : i + 2])
             is_name = before[-1:].islower() and word[1:3].istitle() and not after[:1].isalpha()
             if is_name and ids[:i].count(ids[i]) == 1:
-                mentions.append((shares[-1, i - 1, ids[i]].item(), ids, i))
+                mentions.append((shares[i - 1, ids[i]].item(), ids, i))
     return sorted(mentions, reverse=True)
 
 
@@ -112,29 +113,31 @@ def lessons_at(
     lesson = functools.partial(Lesson, ids=ids, i=i)
     name = ids[i]
     quoted, new_quoted = (f"“{words[id].strip()}”" for id in (name, other))
-    shares, attention = read(ids)
-    share = shares[-1, i - 1, name].item()
+    shares, _, _ = read(ids)
+    _, lens, attention = read(ids[:i])
+    share = lens[-1, name].item()
     expected = Claim(f"{quoted} is expected", share, low=0.5)
 
-    third, place = shares[-1, :-1].topk(3).values[:, 2].max(0)
+    third, place = shares[:-1].topk(3).values[:, 2].max(0)
     certain = Claim(f"{quoted} is nearly certain", share, low=0.9)
     uncertain = Claim("At the other place, the third likeliest word has", third.item(), low=0.1)
     yield lesson("dice", claims=[certain, uncertain], shows={"place": place.item() + 1})
 
-    n_layers = max(1, len(shares) // 2)
-    early = shares[:n_layers, i - 1, name].max().item()
+    n_layers = max(1, len(lens) // 2)
+    early = lens[:n_layers, name].max().item()
     late = Claim(f"{quoted} in the first half of the layers", early, high=0.2)
     yield lesson("layers", claims=[expected, late], shows={"layers": n_layers})
 
     first = ids.index(name)
-    looks = attention[:, :, i - 1, first]
+    looks = attention[:, :, first]
     heads = [f"{layer}.{head}" for layer, head in (looks >= 0).nonzero().tolist()]
     most = Claim(f"One head looks at the first {quoted}", looks.max().item(), low=0.5)
     shows = {"head": heads[looks.argmax()], "place": first}
     yield lesson("heads", claims=[expected, most], shows=shows)
 
     def share_without(off):
-        return read(ids[:i], off)[0][-1, -1, name].item()
+        _, lens, _ = read(ids[:i], off)
+        return lens[-1, name].item()
 
     heads.sort(key=lambda head: share_without([head]))
     few = heads[:FEW]
@@ -145,8 +148,8 @@ def lessons_at(
     yield lesson("switch", claims=[expected, gone, stays], shows=shows)
 
     exchanged = [other if id == name else id for id in ids[:i]]
-    follows, _ = read(exchanged)
-    new = Claim(f"{new_quoted} in its place", follows[-1, -1, other].item(), low=0.5)
-    old = Claim(f"{quoted} is forgotten", follows[-1, -1, name].item(), high=0.1)
+    _, follows, _ = read(exchanged)
+    new = Claim(f"{new_quoted} in its place", follows[-1, other].item(), low=0.5)
+    old = Claim(f"{quoted} is forgotten", follows[-1, name].item(), high=0.1)
     shows = {"exchanged": exchanged, "other": other, "names": [words[name], words[other]]}
     yield lesson("hero", claims=[expected, new, old], shows=shows)

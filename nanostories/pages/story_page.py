@@ -33,6 +33,7 @@ OPENINGS = (
     "Tom was sad because",
 )
 TEMPERATURE = 0.6  # of the page's stories
+LONGEST = 300  # tokens of what is told for its lessons
 LARGEST = 100_000_000  # parameters, a byte each
 
 
@@ -100,7 +101,7 @@ def own_stories(backend: LocalBackend, beginnings: Sequence[str]) -> list[list[i
     prompts = [prompt[: context // 2] for prompt in prompts]
     stories = list(prompts)
     end = backend.tokenizer.end_of_text
-    for told in generate(backend.model, prompts, temperature=TEMPERATURE, stop=end):
+    for told in generate(backend.model, prompts, LONGEST, TEMPERATURE, stop=end):
         stories[told.index] = prompts[told.index] + told.tokens
     return stories
 

@@ -16,7 +16,7 @@ from nanostories.pages.lessons import Claim, Lesson, find_lessons, lessons_at, r
 
 def held(model) -> set[str]:
     """The kinds of lessons that hold for a model of planted_model.WORDS."""
-    stories = [story.tokens.tolist() for story in planted_corpus().stories]
+    stories = [story.tokens.tolist() for story in planted_corpus(20).stories]
     reader = functools.partial(read, model, pages.head_means(model, stories))
     found = find_lessons(reader, [f" {word}" for word in WORDS], stories)
     assert len(found) == 5
