@@ -90,9 +90,10 @@ def export_page(model, backend, path: Path, **texts: str) -> None:
     rows = []
     for lesson in lessons:
         for claim in lesson.claims:
-            holds = "yes" if claim.holds else "no"
-            rows.append([lesson.kind, claim.text, f"{claim.measured:.1%}", claim.needed, holds])
-    print(table_text(["lesson", "claim", "measured", "needed", "holds"], rows))
+            needed = f"{claim.low:.0%} to {claim.high:.0%}"
+            verdict = "holds" if claim.holds else "does not hold"
+            rows.append([lesson.kind, claim.text, f"{claim.measured:.1%}", needed, verdict])
+    print(table_text(["lesson", "claim", "measured", "needed", ""], rows))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content)
     size = f"{len(content) / 1e6:.1f} MB"

@@ -85,7 +85,9 @@ async function openLesson(lesson) {
     element("div", { id: "claims" }),
   );
   if (kind === "hero") {
-    [$("from").value, $("to").value] = shows.names.map((name) => name.trim());
+    const [bytes] = await ask("bytes", [shows.other]);
+    $("from").value = told.pieces[i].trim();
+    $("to").value = new TextDecoder().decode(bytes).trim();
     await tellFrom({ ...whole, ids: ids.slice(0, i), given: i }, mine);
   } else {
     if (story.ids.length) earlier.push(story);

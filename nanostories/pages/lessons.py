@@ -21,12 +21,13 @@ from nanostories.interpretation.ablation import without
 from nanostories.interpretation.hooks import run_with_cache
 
 MOST_TRIED = 12  # second mentions
-FEW = 2  # heads to switch off
+EXPECTED = 0.5  # probability of the name
+FEW = 2  # heads to switch off, as the claims say
 
 
 @dataclass
 class Claim:
-    text: str
+    text: str  # "the name" is the word at the lesson's place
     measured: float
     low: float = 0.0  # needed: at least this, and at most `high`
     high: float = 1.0
@@ -34,12 +35,6 @@ class Claim:
     @property
     def holds(self) -> bool:
         return self.low <= self.measured <= self.high
-
-    @property
-    def needed(self) -> str:
-        if self.low:
-            return f"at least {self.low:.0%}"
-        return f"at most {self.high:.0%}"
 
 
 @dataclass
@@ -81,12 +76,13 @@ def find_lessons(read: Read, words: Sequence[str], stories: Sequence[list[int]])
     found = {}
     mentions = second_mentions(read, words, stories)
     names = {ids[i] for _, ids, i in mentions}
-    for _, ids, i in mentions[:MOST_TRIED]:
+    for share, ids, i in mentions[:MOST_TRIED]:
         other = min(names.difference(ids), default=ids[i])
-        for lesson in lessons_at(read, words, ids, i, other):
+        for lesson in lessons_at(read, ids, i, other):
             if lesson.kind not in found or not found[lesson.kind].holds:
                 found[lesson.kind] = lesson
-        if all(lesson.holds for lesson in found.values()):
+        # All lessons need a name that is expected, and the next one is so even less.
+        if share < EXPECTED or all(lesson.holds for lesson in found.values()):
             break
     return list(found.values())
 
@@ -105,33 +101,30 @@ def second_mentions(read: Read, words: Sequence[str], stories: Sequence[list[int
     return sorted(mentions, reverse=True)
 
 
-def lessons_at(
-    read: Read, words: Sequence[str], ids: list[int], i: int, other: int
-) -> Iterator[Lesson]:
+def lessons_at(read: Read, ids: list[int], i: int, other: int) -> Iterator[Lesson]:
     """One of each kind, for the second mention of a name at place i. other: a name to exchange it
     with."""
     lesson = functools.partial(Lesson, ids=ids, i=i)
     name = ids[i]
-    quoted, new_quoted = (f"“{words[id].strip()}”" for id in (name, other))
     shares, _, _ = read(ids)
     _, lens, attention = read(ids[:i])
     share = lens[-1, name].item()
-    expected = Claim(f"{quoted} is expected", share, low=0.5)
+    expected = Claim("the name is expected", share, low=EXPECTED)
 
     third, place = shares[:-1].topk(3).values[:, 2].max(0)
-    certain = Claim(f"{quoted} is nearly certain", share, low=0.9)
-    uncertain = Claim("At the other place, the third likeliest word has", third.item(), low=0.1)
+    certain = Claim("the name is nearly certain", share, low=0.9)
+    uncertain = Claim("elsewhere, the third likeliest word is possible", third.item(), low=0.1)
     yield lesson("dice", claims=[certain, uncertain], shows={"place": place.item() + 1})
 
     n_layers = max(1, len(lens) // 2)
     early = lens[:n_layers, name].max().item()
-    late = Claim(f"{quoted} in the first half of the layers", early, high=0.2)
+    late = Claim("the first half of the layers does not know it", early, high=0.2)
     yield lesson("layers", claims=[expected, late], shows={"layers": n_layers})
 
     first = ids.index(name)
     looks = attention[:, :, first]
     heads = [f"{layer}.{head}" for layer, head in (looks >= 0).nonzero().tolist()]
-    most = Claim(f"One head looks at the first {quoted}", looks.max().item(), low=0.5)
+    most = Claim("one head looks at its first mention", looks.max().item(), low=0.5)
     shows = {"head": heads[looks.argmax()], "place": first}
     yield lesson("heads", claims=[expected, most], shows=shows)
 
@@ -141,15 +134,17 @@ def lessons_at(
 
     heads.sort(key=lambda head: share_without([head]))
     few = heads[:FEW]
-    others = random.Random(0).sample(heads[FEW:], min(FEW, len(heads[FEW:])))
-    gone = Claim(f"{quoted} without {FEW} heads", share_without(few), high=share / 2)
-    stays = Claim(f"{quoted} without {FEW} others", share_without(others), low=0.8 * share)
+    others = heads[FEW:]
+    random.Random(0).shuffle(others)
+    others = others[:FEW]
+    gone = Claim("without two heads, it is not", share_without(few), high=share / 2)
+    stays = Claim("without two others, by lot, it is", share_without(others), low=0.8 * share)
     shows = {"few": few, "others": others}
     yield lesson("switch", claims=[expected, gone, stays], shows=shows)
 
     exchanged = [other if id == name else id for id in ids[:i]]
-    _, follows, _ = read(exchanged)
-    new = Claim(f"{new_quoted} in its place", follows[-1, other].item(), low=0.5)
-    old = Claim(f"{quoted} is forgotten", follows[-1, name].item(), high=0.1)
-    shows = {"exchanged": exchanged, "other": other, "names": [words[name], words[other]]}
+    _, lens, _ = read(exchanged)
+    new = Claim("exchanged before, the new name is expected", lens[-1, other].item(), low=0.5)
+    old = Claim("and the old one is forgotten", lens[-1, name].item(), high=0.1)
+    shows = {"exchanged": exchanged, "other": other}
     yield lesson("hero", claims=[expected, new, old], shows=shows)

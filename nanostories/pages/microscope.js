@@ -208,7 +208,7 @@ function showHeads({ attention }) {
     const cells = ofHeads.map((row, head) => headCell(`${layer}.${head}`, ofWords(row, told)));
     return element("tr", {}, rowTitle(layer + 1), ...cells);
   });
-  const grid = table(["", ...attention[0].map((_, head) => String(head + 1))], rows, "heads");
+  const grid = table(["Layer", ...attention[0].map((_, head) => String(head + 1))], rows, "heads");
   withArrowKeys(grid, attention[0].length);
   const chosen = grid.querySelector("[aria-pressed=true]") ?? grid.querySelector("button");
   chosen.tabIndex = 0;

@@ -33,7 +33,8 @@ OPENINGS = (
     "Tom was sad because",
 )
 TEMPERATURE = 0.6  # of the page's stories
-LONGEST = 300  # tokens of what is told for its lessons
+N_STORIES = 16  # told for the means of heads and for lessons
+LONGEST = 300  # tokens of each
 LARGEST = 100_000_000  # parameters, a byte each
 
 
@@ -95,10 +96,10 @@ def rounded(model: GPTNeo) -> GPTNeo:
 
 # ---- What the model itself tells ----
 def own_stories(backend: LocalBackend, beginnings: Sequence[str]) -> list[list[int]]:
-    """16 stories of the model, as ids, each begun with the next of the beginnings."""
-    prompts = [backend.encode(beginnings[i % len(beginnings)]) for i in range(16)]
-    context = backend.model.config.block_size
-    prompts = [prompt[: context // 2] for prompt in prompts]
+    """Stories of the model, as ids, each begun with the next of the beginnings."""
+    most = backend.model.config.block_size // 2
+    prompts = [backend.encode(text)[:most] for text in beginnings] * N_STORIES
+    prompts = prompts[:N_STORIES]
     stories = list(prompts)
     end = backend.tokenizer.end_of_text
     for told in generate(backend.model, prompts, LONGEST, TEMPERATURE, stop=end):

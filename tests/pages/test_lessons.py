@@ -51,7 +51,7 @@ def test_the_page_measures_what_was_measured(chromium, tmp_path, monkeypatch):
     ids[30] = ids[7]
 
     def all_hold(read, words, stories):
-        lessons = list(lessons_at(read, words, ids, 30, 11))
+        lessons = list(lessons_at(read, ids, 30, 11))
         for lesson in lessons:
             for claim in lesson.claims:
                 claim.low, claim.high = 0.0, 1.0
