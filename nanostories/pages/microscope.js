@@ -29,7 +29,6 @@ function connectMicroscope() {
   $("tell-temperature").onclick = () => guarded(tellWithTemperature);
   $("tell-name").onclick = () => guarded(tellWithName);
   $("tell-heads").onclick = () => guarded(() => tellOther({ off: [...switchedOff] }));
-  openTab("next");
 }
 
 async function openTab(name) {
@@ -57,7 +56,7 @@ async function look(told, i) {
 function forgetWord() {
   looking = null;
   selected = null;
-  showView();
+  openTab(tab);
 }
 
 // Shows the open tab for the chosen word.
@@ -66,14 +65,13 @@ async function showView() {
   const mine = view;
   shade([]);
   showSwitchedOff();
-  $("change").hidden = tab !== "compare" || story.ids.length === 0;
+  $("change").hidden = tab !== "compare";
   const { needsWord, show } = TABS[tab];
   const found = await inspectWord();
   if (view !== mine) return;
   $("word").textContent = headline(found);
   const hint = looking ? "Nothing comes before it: it was not predicted." : HINT;
-  const hasNothing = (needsWord && !found) || story.ids.length === 0;
-  const content = hasNothing ? [paragraph(hint)] : await show(found, mine);
+  const content = needsWord && !found ? [paragraph(hint)] : await show(found, mine);
   if (view === mine) $("panel").replaceChildren(...content);
 }
 
@@ -276,8 +274,6 @@ function showSwitchedOff() {
   $("off").hidden = heads.length === 0;
   const names = heads.map(headName).join("; ");
   $("off").replaceChildren(`Switched off: ${names}. `, button("All on", () => switchOff([])));
-  const without = heads.length ? countOf(heads.length, "head") : "heads (see “Looking back”)";
-  $("heads-off").textContent = `Without ${without}`;
   $("tell-heads").disabled = heads.length === 0;
 }
 

@@ -188,7 +188,7 @@ function busy(isBusy) {
 
 function show(told) {
   story = told;
-  $("keep").hidden = false;
+  $("keep").hidden = $("microscope").hidden = false;
   render(told, $("story"));
   showOther(null);
   forgetWord();
