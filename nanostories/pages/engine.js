@@ -142,9 +142,14 @@ function softmax(scores, first, last, temperature = 1) {
 
 // The n ids with the largest shares, the largest first.
 function likeliest(shares, n) {
-  const least = shares.slice().sort()[Math.max(0, shares.length - n)];
-  const ids = [...shares.keys()].filter((id) => shares[id] >= least);
-  return ids.sort((a, b) => shares[b] - shares[a]).slice(0, n);
+  const found = [];
+  for (let id = 0; id < shares.length; id++) {
+    if (found.length === n && !(shares[id] > shares[found[n - 1]])) continue;
+    found.push(id);
+    found.sort((a, b) => shares[b] - shares[a]);
+    found.length = Math.min(n, found.length);
+  }
+  return found;
 }
 
 class Model {
@@ -246,7 +251,7 @@ class Model {
 
   // The probability of each token there.
   shares(temperature) {
-    const shares = Float64Array.from(this.logits);
+    const shares = new Float64Array(this.logits);
     softmax(shares, 0, shares.length - 1, temperature);
     return shares;
   }
@@ -282,7 +287,10 @@ class Model {
     this.z.set(hidden);
     this.memory.multiply(this.logits, this.tensors["wte.weight"], this.z);
     const shares = this.shares(1);
-    const rank = 1 + shares.filter((share) => share > shares[id]).length;
+    let rank = 1;
+    for (const share of shares) {
+      if (share > shares[id]) rank += 1;
+    }
     const top = likeliest(shares, n).map((id) => ({ id, share: shares[id] }));
     return { share: shares[id], rank, top };
   }

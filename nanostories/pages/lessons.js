@@ -46,9 +46,10 @@ const LESSONS = {
 
 function connectLessons() {
   const held = data.lessons.filter(({ claims }) => claims.every(holds));
-  const buttons = Object.keys(LESSONS).flatMap((kind, k) => {
+  const buttons = Object.entries(LESSONS).map(([kind, { title }], k) => {
     const lesson = held.find((each) => each.kind === kind);
-    return lesson ? [button(`${k + 1} ${LESSONS[kind].title}`, () => openLesson(lesson))] : [];
+    if (lesson) return button(`${k + 1} ${title}`, () => openLesson(lesson));
+    return element("small", {}, `${k + 1} ${title} (does not hold for this model)`);
   });
   $("lessons").replaceChildren("Lessons: ", ...buttons);
   if (held.length > 0) return;

@@ -71,7 +71,7 @@ def read(model: GPTNeo, means: torch.Tensor, ids: Sequence[int], off: Sequence[s
 
 
 def find_lessons(read: Read, words: Sequence[str], stories: Sequence[list[int]]) -> list[Lesson]:
-    """For each kind the first lesson that holds, or the last that was tried. words: the text of
+    """For each kind the first lesson that holds, or the first that was tried. words: the text of
     each token."""
     found = {}
     mentions = second_mentions(read, words, stories)
@@ -79,7 +79,8 @@ def find_lessons(read: Read, words: Sequence[str], stories: Sequence[list[int]])
     for share, ids, i in mentions[:MOST_TRIED]:
         other = min(names.difference(ids), default=ids[i])
         for lesson in lessons_at(read, ids, i, other):
-            if lesson.kind not in found or not found[lesson.kind].holds:
+            kept = found.setdefault(lesson.kind, lesson)
+            if lesson.holds and not kept.holds:
                 found[lesson.kind] = lesson
         # All lessons need a name that is expected, and the next one is so even less.
         if share < EXPECTED or all(lesson.holds for lesson in found.values()):
@@ -128,19 +129,8 @@ def lessons_at(read: Read, ids: list[int], i: int, other: int) -> Iterator[Lesso
     shows = {"head": heads[looks.argmax()], "place": first}
     yield lesson("heads", claims=[expected, most], shows=shows)
 
-    def share_without(off):
-        _, lens, _ = read(ids[:i], off)
-        return lens[-1, name].item()
-
-    heads.sort(key=lambda head: share_without([head]))
-    few = heads[:FEW]
-    others = heads[FEW:]
-    random.Random(0).shuffle(others)
-    others = others[:FEW]
-    gone = Claim("without two heads, it is not", share_without(few), high=share / 2)
-    stays = Claim("without two others, by lot, it is", share_without(others), low=0.8 * share)
-    shows = {"few": few, "others": others}
-    yield lesson("switch", claims=[expected, gone, stays], shows=shows)
+    claims, shows = switch_off(read, ids[:i], name, heads)
+    yield lesson("switch", claims=[expected, *claims], shows=shows)
 
     exchanged = [other if id == name else id for id in ids[:i]]
     _, lens, _ = read(exchanged)
@@ -148,3 +138,22 @@ def lessons_at(read: Read, ids: list[int], i: int, other: int) -> Iterator[Lesso
     old = Claim("and the old one is forgotten", lens[-1, name].item(), high=0.1)
     shows = {"exchanged": exchanged, "other": other}
     yield lesson("hero", claims=[expected, new, old], shows=shows)
+
+
+def switch_off(read: Read, ids: list[int], name: int, heads: list[str]):
+    """(claims, what the page switches off): the heads without which the name is least expected
+    after these tokens, and as many others."""
+
+    def share_without(off):
+        _, lens, _ = read(ids, off)
+        return lens[-1, name].item()
+
+    heads = sorted(heads, key=lambda head: share_without([head]))
+    few = heads[:FEW]
+    others = heads[FEW:]
+    random.Random(0).shuffle(others)
+    others = others[:FEW]
+    share = share_without([])
+    gone = Claim("without two heads, it is not", share_without(few), high=share / 2)
+    stays = Claim("without two others, by lot, it is", share_without(others), low=0.8 * share)
+    return [gone, stays], {"few": few, "others": others}

@@ -206,8 +206,9 @@ function showHeads({ attention }) {
     const cells = ofHeads.map((row, head) => headCell(`${layer}.${head}`, ofWords(row, told)));
     return element("tr", {}, rowTitle(layer + 1), ...cells);
   });
-  const grid = table(["Layer", ...attention[0].map((_, head) => String(head + 1))], rows, "heads");
-  withArrowKeys(grid, attention[0].length);
+  const heads = attention[0].map((_, head) => String(head + 1));
+  const grid = table(["Layer", ...heads], rows, "heads");
+  withArrowKeys(grid, heads.length);
   const chosen = grid.querySelector("[aria-pressed=true]") ?? grid.querySelector("button");
   chosen.tabIndex = 0;
   const about =
@@ -290,7 +291,7 @@ async function tellWithName() {
 
 // A text of A as it should be in B; names: [in A, in B], if one is exchanged
 function inB(text, names = other.names) {
-  return names ? text.replaceAll(...names) : text;
+  return names ? text.replaceAll(names[0], () => names[1]) : text;
 }
 
 // Tells story B: as A up to the chosen word, or where the beginning ends, then with the same dice.
@@ -325,6 +326,7 @@ async function showCompare() {
   const k = story.pieces.findIndex((piece, place) => !isSame(piece, place));
   const places = new Set();
   let parting = `Both tell the same story${other.names ? ", but for the name" : ""}.`;
+  if (other.ids.length > story.ids.length + shift) parting = "B goes on where A ends.";
   for (const word of document.querySelectorAll(".differs")) word.classList.remove("differs");
   if (k >= 0) {
     const instead = k + shift < other.ids.length ? quoted(other.pieces[k + shift]) : "nothing more";
@@ -334,25 +336,33 @@ async function showCompare() {
     places.add(k);
   }
   if (looking?.told === story && looking.i > 0) places.add(looking.i);
-  const rows = await Promise.all([...places].map(sharesOfBoth));
   return [
     paragraph(parting),
-    table(["How sure of …", "A", "B"], rows, "wide"),
+    table(["How sure of …", "A", "B"], await compareRows([...places], shift), "wide"),
     button("Only story A", async () => show(story)),
   ];
 }
 
-// How sure A and B were of the word k of A; of the other name, where names are exchanged.
-async function sharesOfBoth(k) {
-  const place = k + other.given - story.given;
-  const piece = inB(story.pieces[k]);
-  const [id] = piece === story.pieces[k] ? [story.ids[k]] : await ask("encode", piece);
-  const a = await ask("inspect", story.ids, k, story.off);
-  const cells = [rowTitle(quoted(piece)), bar(a.share)];
-  if (place <= other.ids.length) {
-    cells.push(bar((await ask("inspect", other.ids, place, other.off, id)).share));
+// How sure A and B were of words of A; of the other name, where names are exchanged. First all of
+// A, then all of B: the engine remembers one of them.
+async function compareRows(places, shift) {
+  const sharesInA = [];
+  for (const place of places) sharesInA.push(await shareIn(story, place, story.ids[place]));
+  const rows = [];
+  for (const [k, place] of places.entries()) {
+    const piece = inB(story.pieces[place]);
+    let id = story.ids[place];
+    if (piece !== story.pieces[place]) [id] = await ask("encode", piece);
+    const cells = [bar(sharesInA[k]), bar(await shareIn(other, place + shift, id))];
+    rows.push(element("tr", {}, rowTitle(quoted(piece)), ...cells));
   }
-  return element("tr", {}, ...cells);
+  return rows;
+}
+
+// How sure a story was of this token at a place; 0 behind its end
+async function shareIn({ ids, off }, place, id) {
+  if (place > ids.length) return 0;
+  return (await ask("inspect", ids, place, off, id)).share;
 }
 
 // ---- Decided? ----
