@@ -212,9 +212,9 @@ function showHeads({ attention }) {
   const chosen = grid.querySelector("[aria-pressed=true]") ?? grid.querySelector("button");
   chosen.tabIndex = 0;
   const about =
-    `Before ${wordAt(looking.i)} was said, each head looked back at the words before. Rows are layers,` +
-    " columns heads; the darker, the harder it looked at one word. Choose a head to see where it" +
-    " looked; press it again to switch it off.";
+    "Before the chosen word was said, each head looked back. Rows are layers, columns heads; the" +
+    " darker, the harder it looked at one word. Choose a head to see where it looked; press it" +
+    " again to switch it off.";
   return [paragraph(about), grid, ...aboutHead(attention)];
 }
 
@@ -352,9 +352,13 @@ async function compareRows(places, shift) {
   for (const [k, place] of places.entries()) {
     const piece = inB(story.pieces[place]);
     let id = story.ids[place];
-    if (piece !== story.pieces[place]) [id] = await ask("encode", piece);
+    let title = quoted(story.pieces[place]);
+    if (piece !== story.pieces[place]) {
+      [id] = await ask("encode", piece);
+      title += ` / ${quoted(piece)}`;
+    }
     const cells = [bar(sharesInA[k]), bar(await shareIn(other, place + shift, id))];
-    rows.push(element("tr", {}, rowTitle(quoted(piece)), ...cells));
+    rows.push(element("tr", {}, rowTitle(title), ...cells));
   }
   return rows;
 }
