@@ -69,20 +69,22 @@ function needed({ low, high }) {
 }
 
 async function openLesson(lesson) {
-  const { kind, ids, i, claims, shows } = lesson;
+  const { kind, ids, i, shows } = lesson;
   const { title, tab, text, question } = LESSONS[kind];
+  const card = $("lesson");
+  const hide = async () => (card.hidden = true);
   const mine = beginTurn();
   if (!mine) return;
   switchedOff.clear();
   const whole = { ids: [...ids], given: 0, number: 0, temperature: 0.6, off: [] };
   const told = await withPieces(whole);
   if (turn !== mine) return;
-  $("lesson").hidden = false;
-  $("lesson").replaceChildren(
+  card.hidden = false;
+  card.replaceChildren(
     element("h2", {}, `Lesson: ${title}`),
     paragraph(text(quoted(told.pieces[i]))),
     paragraph(element("b", {}, "Try: "), question),
-    element("div", { class: "row pills" }, ...thingsToTry(lesson), button("Close", closeLesson)),
+    element("div", { class: "row pills" }, ...thingsToTry(lesson), button("Close", hide)),
     element("div", { id: "claims" }),
   );
   if (kind === "hero") {
@@ -95,21 +97,23 @@ async function openLesson(lesson) {
     show(told);
     finish("A story that this model told when the page was made.");
   }
+  if (turn !== mine) return;
   await openTab(tab);
   await look(story, i);
   if (kind === "heads") await pressHead(shows.head);
+  await showClaims(lesson);
+  card.scrollIntoView();
+}
+
+// What was measured when the page was made, and what is measured now.
+async function showClaims(lesson) {
   const now = await measure(lesson);
-  const rows = claims.map((claim, k) => {
+  const rows = lesson.claims.map((claim, k) => {
     const figures = [needed(claim), percent(claim.measured), percent(now[k])];
     const cells = figures.map((figure) => element("td", {}, figure));
     return element("tr", {}, rowTitle(claim.text), ...cells);
   });
   $("claims").replaceChildren(table(["Claim", "Needed", "When made", "Now, here"], rows));
-  $("lesson").scrollIntoView();
-}
-
-function closeLesson() {
-  $("lesson").hidden = true;
 }
 
 function thingsToTry({ kind, i, shows }) {

@@ -26,9 +26,14 @@ function connectMicroscope() {
     $("tabs").append(element("button", { ...attributes, onclick }, title));
   }
   withArrowKeys($("tabs"), 3);
-  $("tell-temperature").onclick = () => guarded(tellWithTemperature);
-  $("tell-name").onclick = () => guarded(tellWithName);
-  $("tell-heads").onclick = () => guarded(() => tellOther({ off: [...switchedOff] }));
+  const changes = {
+    temperature: () => tellOther({ temperature: Number($("b-temperature").value) }),
+    name: () => tellOther({}, [$("from").value.trim(), $("to").value.trim()]),
+    heads: () => tellOther({ off: [...switchedOff] }),
+  };
+  for (const [name, change] of Object.entries(changes)) {
+    $(`tell-${name}`).onclick = () => guarded(change);
+  }
 }
 
 async function openTab(name) {
@@ -280,15 +285,6 @@ function showSwitchedOff() {
 
 // ---- Compare ----
 
-async function tellWithTemperature() {
-  if (!$("b-temperature").reportValidity()) return;
-  await tellOther({ temperature: Number($("b-temperature").value) });
-}
-
-async function tellWithName() {
-  await tellOther({}, [$("from").value.trim(), $("to").value.trim()]);
-}
-
 // A text of A as it should be in B; names: [in A, in B], if one is exchanged
 function inB(text, names = other.names) {
   return names ? text.replaceAll(names[0], () => names[1]) : text;
@@ -296,6 +292,7 @@ function inB(text, names = other.names) {
 
 // Tells story B: as A up to the chosen word, or where the beginning ends, then with the same dice.
 async function tellOther(change, names = null) {
+  if (!$("b-temperature").reportValidity()) return;
   const isInA = looking && looking.told === story;
   const from = Math.max(story.given, isInA ? looking.i : 0);
   const before = story.pieces.slice(0, from).join("");

@@ -98,7 +98,7 @@ def rounded(model: GPTNeo) -> GPTNeo:
 def own_stories(backend: LocalBackend, beginnings: Sequence[str]) -> list[list[int]]:
     """Stories of the model, as ids, each begun with the next of the beginnings."""
     most = backend.model.config.block_size // 2
-    prompts = [backend.encode(text)[:most] for text in beginnings] * N_STORIES
+    prompts = [backend.encode(text)[:most] for text in beginnings or [""]] * N_STORIES
     prompts = prompts[:N_STORIES]
     stories = list(prompts)
     end = backend.tokenizer.end_of_text

@@ -219,9 +219,10 @@ def test_story_b_is_told_with_the_same_dice_and_parts_at_the_change(open_page):
     assert k >= 30 and marked == [str(k), str(k)]
     page.run("tellOther({ off: ['0.0', '1.2'] })")
     assert page.run("other.off") == ["0.0", "1.2"] and page.run("other.ids")[:30] == a[:30]
-    page.run("$('from').value = 'Tom'; $('to').value = 'Lily'; forgetWord(); tellWithName()")
+    page.run("forgetWord(); tellOther({}, ['Tom', 'Lily'])")
     assert page.run("other.pieces.slice(0, other.given).join('')") == "Lily saw Lily"
-    page.run("$('from').value = 'Nobody'; tellWithName()")
+    page.run("$('from').value = 'Nobody'; $('tell-name').click()")
+    page.wait_for("$('stop').disabled")
     assert "“Nobody” does not stand" in page.run(STATUS)
     page.run("look(other, 12).then(() => branch(other, 12, []))")
     assert page.run("story.pieces.join('')").startswith("Lily saw Lily") and not page.run("other")
