@@ -204,7 +204,7 @@ def find_corpus(
     from nanostories.sweeps.runner import call
 
     path = given or Path(scale.corpora.get(name, name))
-    if not path.parent.name:
+    if path.parent == Path("."):  # only named
         path = args.data_dir / path
     if not given and not (path / "meta.json").exists():
         if args.dry_run:

@@ -36,6 +36,8 @@ def main():
         metavar="DIR",
         help="write files for transformers here, instead of a page",
     )
+    parser.add_argument("--title", default="", help="of the page (default: NAME tells stories)")
+    parser.add_argument("--about", default="", help="a sentence about the model, for the page")
     args = parser.parse_args()
     with one_line_errors("export.py", interrupted="nothing was written"):
         # These import torch.
@@ -51,7 +53,8 @@ def main():
         if args.hf:
             export_files(backend, args.hf)
         else:
-            export_page(model, backend, args.html or model.directory / "story.html")
+            path = args.html or model.directory / "story.html"
+            export_page(model, backend, path, title=args.title, introduction=args.about)
 
 
 def export_files(backend, directory: Path) -> None:
@@ -64,9 +67,10 @@ def export_files(backend, directory: Path) -> None:
     print(f"wrote {directory}; load it with {loader}")
 
 
-def export_page(model, backend, path: Path) -> None:
-    """model: a Model, of models.py; backend: a LocalBackend"""
+def export_page(model, backend, path: Path, **texts: str) -> None:
+    """model: a Model, of models.py; backend: a LocalBackend; texts: for the top of the page"""
     from nanostories.pages.story_page import story_page
+    from nanostories.tables import table_text
 
     config = backend.model.config
     shape = f"{config.n_layer} layers, {config.n_head} heads, width {config.n_embd}"
@@ -81,8 +85,15 @@ def export_page(model, backend, path: Path) -> None:
         about["trained on"] = f"{checkpoint['train_config']['data']}, {checkpoint['step']:,} steps"
         about["validation loss"] = f"{loss:.3f} nats per token, before rounding to 8 bits"
     of_corpus = corpus_settings(model.corpus) if model.corpus else {}
-    title = model.directory.resolve().name.replace("--", "/")
-    content = story_page(title, backend, about, **of_corpus)
+    name = model.directory.resolve().name.replace("--", "/")
+    content, lessons = story_page(name, backend, about, **texts, **of_corpus)
+    rows = []
+    for lesson in lessons:
+        for claim in lesson.claims:
+            needed = f"{claim.low:.0%} to {claim.high:.0%}"
+            verdict = "holds" if claim.holds else "does not hold"
+            rows.append([lesson.kind, claim.text, f"{claim.measured:.1%}", needed, verdict])
+    print(table_text(["lesson", "claim", "measured", "needed", ""], rows))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content)
     size = f"{len(content) / 1e6:.1f} MB"

@@ -117,7 +117,7 @@ def grade_runs(args: argparse.Namespace) -> None:
     with lock(directory, ".grade.lock", "another grade.py is running there; let it finish"):
         cache = Cache(directory)
         # First what costs nothing, so that an error there costs nothing
-        comparisons = [count(group) for group in groups]
+        comparisons = [by_metrics(group) for group in groups]
         comparisons += imported(args.imports, runs, groups)
         comparisons += by_likelihood(groups, cache, args)
         chat_comparisons, stopped = by_chat(chat_judges, groups, cache, args)
@@ -125,7 +125,7 @@ def grade_runs(args: argparse.Namespace) -> None:
     write_results(directory, runs, comparisons)
     if stopped:
         raise stopped
-    if any(None in scores for each in comparisons for scores in each.grades.values()):
+    if any(comparison.n_failed for comparison in comparisons):
         raise UserError("some gradings failed: see above; the same command asks for these again")
 
 
@@ -157,7 +157,7 @@ def compare(judge: str, group: Group, sources: Sources, score, own=()) -> Compar
 
 
 # ---- Without a judge, and by judges elsewhere ----
-def count(group: Group) -> Comparison:
+def by_metrics(group: Group) -> Comparison:
     truth = {TRUE_ENDING: group.controls[TRUE_ENDING]}
     return compare("", group, group.sources() | truth, metrics_of)
 
@@ -178,12 +178,14 @@ def imported(
     by_judge = {}
     for path in paths:
         for where, cells in read_user_table(path, ("run", "prompt", "sample", "judge")):
-            judge, *key = (cells.pop(name) for name in ("judge", "run", "prompt", "sample"))
-            if tuple(key) not in stories or cells.keys() - CHAT.keys():
+            judge = cells.pop("judge")
+            key = (cells.pop("run"), cells.pop("prompt"), cells.pop("sample"))
+            if key not in stories or cells.keys() - CHAT.keys():
                 found = f"run, prompt and sample {', '.join(key)}; columns {', '.join(cells)}"
                 raise UserError(f"{where}: no such story or score ({found})")
             scores = {name: read_cell(where, name, cell) for name, cell in cells.items() if cell}
-            by_judge.setdefault(judge, {})[key[0], stories[tuple(key)]] = scores
+            run = key[0]
+            by_judge.setdefault(judge, {})[run, stories[key]] = scores
     comparisons = []
     for (judge, scores), group in itertools.product(by_judge.items(), groups):
         grades = {}
@@ -256,12 +258,16 @@ def by_chat(
     stopped = None
     for judge in judges:
         spent_before = judge.client.ledger.spent
+        has_stopped = False  # then its other groups get what is in the cache
         for group in groups:
             sources = chat_sources(group, args)
+            stories = list(itertools.chain.from_iterable(sources.values()))
             try:
-                judge.grade(list(itertools.chain.from_iterable(sources.values())), cache)
+                if not has_stopped:
+                    judge.grade(stories, cache)
             except UserError as error:
-                stopped = stopped or error
+                has_stopped = True
+                stopped = error
             score = partial(judge.scores, cache=cache)
             comparisons.append(compare(judge.name, group, sources, score))
         if args.price_in is not None:

@@ -192,8 +192,9 @@ def patch_answers(model: Model, backend, texts: Sequence[str], out: Path) -> Non
     prompts = [backend.encode(text) for text in texts]
     pieces = [pieces_of(backend.tokenizer, ids) for ids in prompts]
     lengths = [len(ids) for ids in prompts]
-    if min(lengths) < max(lengths):
-        raise UserError(f"--patch needs texts of equally many tokens, not {lengths}; choose others")
+    if min(lengths) < max(lengths) or min(lengths) < 2:
+        needed = "two texts of equally many tokens, at least two"
+        raise UserError(f"--patch needs {needed}, not {lengths}; choose others")
     found = patch(backend.model, torch.tensor(prompts, device=backend.model.wte.weight.device))
 
     answers = []
@@ -214,11 +215,12 @@ def patch_answers(model: Model, backend, texts: Sequence[str], out: Path) -> Non
     for (layer, head), share in np.ndenumerate(found.heads.double()):
         heads.append({"head": f"{layer}.{head}", "brought_back": share})
     heads.sort(key=lambda row: -row["brought_back"])
+    after_first, after_second = found.leads
     about = (
-        "The first answer's logit minus the second's is {:+.2f} after the first text, {:+.2f} after"
-        " the second. Brought back: the share of this distance, if the second text is read with the"
-        " head's output on the first."
-    ).format(*found.leads)
+        f"The first answer's logit minus the second's is {after_first:+.2f} after the first text,"
+        f" {after_second:+.2f} after the second. Brought back: the share of this distance, if the"
+        " second text is read with the head's output on the first."
+    )
     best = heads[:SHOWN_HEADS]
     tables = [
         Table("Answers", answers, facts={"kind": "answers"}),
@@ -233,12 +235,16 @@ def patch_answers(model: Model, backend, texts: Sequence[str], out: Path) -> Non
 # ---- Loading ----
 def load_inspectable(model: Model, texts: Sequence[str]):
     """The model and its tokenizer. UserError if it cannot be inspected, or not on these texts."""
+    import torch
+
     from model import GPTNeo
     from nanostories.generation.backends import load_backend
 
     if model.kind == "api":
         raise UserError(f"{model.name}: a model behind an API cannot be inspected")
     backend = load_backend(model)
+    # Most neurons matter less than the rounding of TF32.
+    torch.set_float32_matmul_precision("highest")
     if type(backend.model) is not GPTNeo:
         raise UserError(
             f"{model.name} is neither GPT-Neo nor GPT-2; interpret.py reads no other architecture"
@@ -272,12 +278,15 @@ def main() -> None:
     with one_line_errors("interpret.py", interrupted):
         model = open_model(args.model, args.checkpoint)
         out = args.out or model.directory
-        out.mkdir(parents=True, exist_ok=True)
         if args.patch:
-            patch_answers(model, load_inspectable(model, args.patch), args.patch, out)
+            backend = load_inspectable(model, args.patch)
+            out.mkdir(parents=True, exist_ok=True)
+            patch_answers(model, backend, args.patch, out)
         else:
+            backend = load_inspectable(model, [args.text])
             texts = validation_stories(model, args)
-            interpret(model, load_inspectable(model, [args.text]), texts, args, out)
+            out.mkdir(parents=True, exist_ok=True)
+            interpret(model, backend, texts, args, out)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
 """
-Facts, reasoning, context: prompts with known answers, so no judge is needed.
+Facts, reasoning, context: prompts with known answers, so no judge is needed. Grammar: pairs of a
+right and a wrong sentence.
 
 $ python probe.py out/  # every run below it: out/probe.json, probe.csv, probe.html
 $ python probe.py out/demo --model hf:roneneldan/TinyStories-8M  # a run next to a published model
 $ python probe.py out/demo --prompts mine.txt  # prompts without answers: greedy continuations
 $ python probe.py out/demo --checkpoint all  # every step that train.py --keep_checkpoints kept
+$ python probe.py out/ --pairs  # grammar: out/grammar.json, .csv, .png, .svg
+$ python probe.py out/ --pairs zorro/  # pairs of BLiMP or Zorro: out/grammar-zorro.json, .csv, .png
+$ python probe.py out/a out/b --loss_by_kind  # which tokens cost how much: out/a/loss_by_kind.json
 
 The paper shows what its models write after prompts for facts, reasoning and context tracking; here
 we count right answers. A model is right if the right answer has a higher log-likelihood per byte
@@ -14,10 +18,12 @@ answers and ignores the prompt scores at chance.
 """
 
 import argparse
+import itertools
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+import numpy as np
 from tqdm import tqdm
 
 from nanostories.checkpoints.models import Model, open_model, open_models
@@ -30,12 +36,23 @@ from nanostories.cli import (
     positive,
 )
 from nanostories.corpus.token_files import load_stories
+from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.corpus.word_forms import looks_english
 from nanostories.files import write_bytes
+from nanostories.grading.pairs import (
+    GRAMMAR,
+    ZORRO_CHANGES,
+    files_of,
+    pair_tables,
+    pairs_figure,
+    read_pairs,
+)
 from nanostories.grading.probes import SETS, Probe, read_probes, result_tables
 from nanostories.results import save
 from nanostories.tables import write_table
 
+TEXTS_AT_ONCE = 512
+STORIES = 500  # for --loss_by_kind
 NEARLY = (
     0.1  # nats per byte: a verdict is "nearly" if the best wrong answer leads by no more than this
 )
@@ -52,13 +69,32 @@ def parse_arguments() -> argparse.Namespace:
         " these"
     )
     parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)
-    prompts = (
-        "instead of our three sets: plain prompts, as for sample.py, which are only continued, or"
-        " prompts"
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--prompts",
+        nargs="+",
+        type=existing_file,
+        default=[],
+        metavar="FILE",
+        help="instead of our three sets: plain prompts, as for sample.py, which are only continued,"
+        " or prompts with answers, as in prompts/facts.jsonl; writes probe-FILE.csv",
     )
-    prompts += " with answers, as in prompts/facts.jsonl; writes probe-FILE.csv"
-    parser.add_argument(
-        "--prompts", nargs="+", type=existing_file, default=[], metavar="FILE", help=prompts
+    instead.add_argument(
+        "--pairs",
+        nargs="?",
+        type=existing_path,
+        const=GRAMMAR,
+        metavar="FILE_OR_FOLDER",
+        help="grammar: is the right one of two sentences likelier? Ours (prompts/grammar.jsonl), or"
+        " .jsonl files as in BLiMP, or .txt files as in Zorro",
+    )
+    instead.add_argument(
+        "--loss_by_kind",
+        action="store_true",
+        help="where the loss goes: to names, function words, ends of stories …",
+    )
+    parser.add_shared(
+        "data", help="for --loss_by_kind: the corpus to read (default: the one of the runs)"
     )
     parser.add_argument(
         "--max_new_tokens", type=positive, default=16, help="length of the greedy continuations"
@@ -91,21 +127,20 @@ def answer(
 ) -> list[dict]:
     """For each probe, this model's columns of probe.csv: its verdict; rank, probability and lead of
     the right answer; its own continuation."""
-    from nanostories.generation.backends import LocalBackend, load_backend
+    from nanostories.generation.backends import load_backend
     from nanostories.generation.prompts import Sampling
     from nanostories.grading.likelihood_judge import read_texts
 
-    backend = load_backend(model)
     texts = [(probe.prompt, answer) for probe in probes for answer in probe.answers]
-    if texts and not isinstance(backend, LocalBackend):
-        raise UserError(
-            f"{name}: an endpoint gives no log-likelihoods of answers; give it plain --prompts"
-        )
+    if texts:
+        require_likelihoods(model)
+    backend = load_backend(model)
     nats = read_texts(name, backend, texts, ends=False, bar=bar) if texts else {}
     prompts = list(dict.fromkeys(probe.prompt for probe in probes))
     sampling, greedy = Sampling(temperature=0, max_new_tokens=max_new_tokens), {}
-    for i, text, _ in backend.complete(prompts, [(i, 0) for i in range(len(prompts))], sampling):
-        greedy[prompts[i]] = text
+    wanted = {(i, 0): prompt for i, prompt in enumerate(prompts)}
+    for key, text, _ in backend.complete(wanted, sampling):
+        greedy[wanted[key]] = text
         bar.update()
     if model.kind == "api":
         backend.raise_failures()
@@ -122,6 +157,13 @@ def answer(
         cells = dict(verdict=verdict, rank=rank, p=p, lead=lead, greedy=greedy[probe.prompt])
         columns.append({f"{name} {column}": value for column, value in cells.items()})
     return columns
+
+
+def require_likelihoods(model: Model) -> None:
+    if model.kind == "api":
+        raise UserError(
+            f"{model.name}: an endpoint gives no log-likelihoods; give it plain --prompts"
+        )
 
 
 def verdict_of(lead: float) -> str:
@@ -172,6 +214,77 @@ def probe_all(args: argparse.Namespace) -> None:
     print(f"{wrote}; next: open {stem}.html, or python report.py {path.parent}")
 
 
+def read_by_all(
+    args: argparse.Namespace, models: list[Model], texts: Collection[str], ends: bool
+) -> tuple[dict, Tokenizer]:
+    """({model in tables: {text: (tokens,) log-likelihoods}}, the tokenizer of the last one). Each
+    text is read as the beginning of a story; with `ends`, its end counts as a token."""
+    from nanostories.generation.backends import load_backend
+    from nanostories.grading.likelihood_judge import read_texts
+
+    found = {}
+    total = len(models) * len(texts)
+    with tqdm(desc="reading", total=total, unit="text", disable=None, delay=1) as bar:
+        for model in models:
+            require_likelihoods(model)
+            backend = load_backend(model, batch_size=TEXTS_AT_ONCE)
+            name = model.label(args.out)
+            nats = read_texts(name, backend, [("", text) for text in texts], ends, bar)
+            found[name] = {text: own.numpy() for (_, text), own in nats.items()}
+    return found, backend.tokenizer
+
+
+def compare_pairs(args: argparse.Namespace, models: list[Model]) -> tuple:
+    """(name of the result, tables, figure)"""
+    pairs = read_pairs(args.pairs)
+    sentences = {text for pair in pairs for text in (pair.right, pair.wrong)}
+    found, _ = read_by_all(args, models, sentences, ends=False)
+    rows = [pair._asdict() for pair in pairs]
+    leads = {}
+    for name, nats in found.items():
+        own = [nats[pair.right].sum() - nats[pair.wrong].sum() for pair in pairs]
+        leads[name] = np.array(own)
+        for row, lead in zip(rows, own):
+            row[name] = f"{lead:.4f}"
+    tables = pair_tables(pairs, leads)
+    if any(file.suffix == ".txt" for file in files_of(args.pairs)):
+        tables[0].about += f" {ZORRO_CHANGES}"
+    stem = "grammar"
+    if args.pairs != GRAMMAR:
+        stem = f"grammar-{args.pairs.resolve().stem}"
+    args.out.mkdir(parents=True, exist_ok=True)
+    write_table(args.out / f"{stem}.csv", rows)
+    return stem, tables, pairs_figure(tables[0])
+
+
+def compare_losses(args: argparse.Namespace, models: list[Model]) -> tuple:
+    """(name of the result, tables, figure)"""
+    from nanostories.interpretation.token_kinds import loss_figure, loss_tables, token_kinds
+
+    corpora = {args.data or model.evaluation_corpus() for model in models}
+    if len(corpora) > 1:
+        raise UserError("these models learned different stories; name those to read with --data")
+    corpus = corpora.pop()
+    stories = list(itertools.islice(load_stories(corpus, "val")[1], STORIES))
+    found, tokenizer = read_by_all(args, models, stories, ends=True)
+    losses = {}
+    for name, nats in found.items():
+        losses[name] = [-nats[story] for story in stories]
+    tables = loss_tables(token_kinds(stories, tokenizer), losses)
+    tables[0].about = f"{len(stories)} validation stories of {corpus}. {tables[0].about}"
+    return "loss_by_kind", tables, loss_figure(*tables[:2], list(losses))
+
+
+def compare_models(args: argparse.Namespace) -> None:
+    compare = compare_pairs if args.pairs else compare_losses
+    models = find_models(args)
+    stem, tables, figure = compare(args, models)
+    path = args.out / f"{stem}.json"
+    sources = [file for model in models for file in model.files]
+    save(path, "probe.py", tables, sources=sources, figure=figure)
+    print(f"wrote {path}, .png and .svg")
+
+
 def unlike_prompts(model: Model) -> str:
     """How its training stories differ from our prompts; "" if they do not, or are gone."""
     if not model.corpus:
@@ -190,7 +303,10 @@ def main():
             args.runs = [open_model().directory]
         if not args.out:
             args.out = args.runs[0] if args.runs else open_model(args.model[0]).directory
-        probe_all(args)
+        if args.pairs or args.loss_by_kind:
+            compare_models(args)
+        else:
+            probe_all(args)
 
 
 if __name__ == "__main__":

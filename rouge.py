@@ -4,7 +4,7 @@ their true endings, with each other, and with every training story. Baselines: e
 stories; other stories' endings.
 
 $ python rouge.py out/cpu_8m  # its samples.jsonl -> rouge.json, rouge.png, rouge.csv
-$ python sample.py --eval 50 --split train  # then rerun rouge.py to see both splits side by side
+$ python sample.py --eval 50 --split train  # then rerun rouge.py to see both splits
 # several runs: also together, in out/rouge.json and out/rouge.png
 $ python rouge.py out/cpu_8m out/overfit
 $ python rouge.py out/api--gpt-3.5-turbo --data data/tinystories --k 4 --counting clipped
@@ -19,51 +19,30 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from nanostories.checkpoints.checkpoint import newest_run
 from nanostories.checkpoints.models import label_of, open_model
 from nanostories.cli import Parser, UserError, existing_path, one_line_errors, positive
 from nanostories.corpus.token_files import text_identity
-from nanostories.corpus.word_forms import language_warning
 from nanostories.generation.prompts import SPLITS
 from nanostories.generation.samples_file import SAMPLES, model_directory, read_rows
 from nanostories.novelty import flags
-from nanostories.novelty.intervals import ClusteredValues, compare
-from nanostories.novelty.search import search
+from nanostories.novelty.intervals import ClusteredValues, Metric
+from nanostories.novelty.search import Found, Stream, search
 from nanostories.novelty.words import WordCorpus, draw_excerpts, open_corpus, words_of
 from nanostories.results import Table, save
 from nanostories.tables import write_table
 
-N_OTHER_PROMPTS, N_SAME_PROMPT = 20, 4  # completions that each is compared with
-MIN_EXCERPTS = (
-    400  # of held-out stories; half of them decide how long a copied passage must be to be flagged
-)
-TITLES = {
-    "ending_f": "F with the true ending",
-    "ending_precision": "precision against the true ending",
-    "other_prompt_f": f"highest F with {N_OTHER_PROMPTS} completions of other prompts",
-    "any_completion_f": (
-        f"highest F with {N_OTHER_PROMPTS} of other prompts and {N_SAME_PROMPT} of the same prompt"
-    ),
-    "training_f": "F with the nearest training story",
-    "training_precision": "largest share of a completion's k-grams in one training story",
-    **{f"share_{k}": f"share of {k}-grams in the training set" for k in range(1, 9)},
-    "span": "longest passage shared with a training story",
-}
-IN_TABLE = [name for name in TITLES if name not in ("share_3", "share_5", "share_6", "share_7")]
-IN_PICTURE = ("ending_f", "other_prompt_f", "training_f", "span")
-SAMPLING_SETTINGS = (
-    "cut",
-    "temperature",
-    "top_k",
-    "beams",
-    "max_new_tokens",
-)  # cut: the prompt's share of a story
+N_OTHER_ENDINGS = 10  # that are compared with each true ending, as its baseline
+MIN_EXCERPTS = 400  # of held-out stories: half of them decide how long a copied passage must be
+SHARES = (1, 2, 4, 8)  # k of the k-grams that are looked for in all training stories
+IN_PICTURE = ("ending_f", "other_f", "training_f", "span")
+SAMPLING_SETTINGS = ("cut", "temperature", "top_k", "beams", "max_new_tokens")
 
 
 # ---- The metric ----
@@ -91,259 +70,254 @@ def kgrams(text: str | Sequence, k: int, counting: str) -> Counter:
 
 
 def overlap(a: Counter, b: Counter) -> Score:
-    shared, n_a, n_b = (a & b).total(), a.total(), b.total()
+    shared = (a & b).total()
+    n_a = a.total()
+    n_b = b.total()
     return Score(shared / max(n_a, 1), shared / max(n_b, 1), 2 * shared / max(n_a + n_b, 1))
 
 
 # ---- The comparisons ----
-def compare_with_endings(
-    samples: list[dict], grams: list[Counter], corpus: WordCorpus, k: int, counting: str
-) -> dict[str, tuple[ClusteredValues, ClusteredValues]]:
-    """Completions, given as k-grams, against their story's true ending. Baseline: up to ten other
-    stories' endings."""
-    pairs = [
-        (row, completion)
-        for row, completion in zip(samples, grams)
-        if (row.get("reference") or "").strip()
-    ]
-    references = corpus.encode([row["reference"] for row, _ in pairs])
-    ending = {
-        row["prompt_index"]: kgrams(text, k, counting) for (row, _), text in zip(pairs, references)
-    }
-    candidates = [(row["prompt_index"], completion) for row, completion in pairs]
-    prompts, n = list(ending), len(ending)
-    baseline_pairs = [
-        (prompts[i], ending[prompts[(i + j) % n]]) for i in range(n) for j in range(1, min(11, n))
-    ]
+def read_texts(
+    run: Path, samples: list[dict], corpus: WordCorpus
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """The completions, then excerpts of held-out stories, as ids; and (texts,) their clusters:
+    completions of one prompt are alike, and so are excerpts of one story."""
+    completions = [corpus.encode(row["completion"]) for row in samples]
+    if not any(map(len, completions)):
+        raise UserError(f"{run}: no completion has a word; sample again")
+    begins = [len(corpus.encode(row["prompt"])) for row in samples]
+    excerpts, stories = draw_excerpts(corpus, completions, begins, MIN_EXCERPTS)
+    clusters = [row["prompt_index"] for row in samples]
+    if len(set(clusters)) == 1:  # of a single prompt: each for itself
+        clusters = [row["sample_index"] for row in samples]
+    return completions + excerpts, np.concatenate([clusters, stories])
+
+
+def search_training_stories(
+    texts: list[np.ndarray], corpus: WordCorpus, args: argparse.Namespace
+) -> tuple[Found, Found]:
+    """What is found of the texts as they stand, and with names masked: retold stories, too."""
+    stream = corpus.stream
+    found = search(texts, stream, args.k, args.counting, "training stories")
+    classes = flags.mask_names(corpus)
+    masked = [classes[words] for words in texts]
+    masked_stream = Stream(classes[stream.ids], stream.bounds)
+    label = "training stories, names masked"
+    return found, search(masked, masked_stream, args.k, args.counting, label)
+
+
+def excerpts_to_count(found: Found, n: int) -> np.ndarray:
+    """Which texts, after n completions: excerpts that are not in the training set verbatim, or are
+    too short to be flagged."""
+    lengths = np.array([len(words) for words in found.texts])
+    counts = (found.longest() < lengths) | (lengths < flags.MIN_WORDS)
+    counts[:n] = False
+    return np.flatnonzero(counts)
+
+
+def measure(
+    samples: list[dict],
+    found: Found,
+    clusters: np.ndarray,
+    excerpts: np.ndarray,
+    args: argparse.Namespace,
+) -> dict[str, Metric]:
+    """Without those that no completion has, for want of endings or of other completions."""
+    metrics = compare_with_endings(samples, args)
+    completions = np.arange(len(samples))
+    grams = [kgrams(words, args.k, args.counting) for words in found.texts]
+    nearest = np.full(len(grams), np.nan)
+    for some in (completions, excerpts):
+        nearest[some] = nearest_other([grams[i] for i in some], clusters[some], args.others)
+
+    def add(name: str, title: str, values: np.ndarray, **facts) -> None:
+        both = [ClusteredValues(values[some], clusters[some]) for some in (completions, excerpts)]
+        if not np.isnan(both[0].values).all():
+            metrics[name] = Metric(title, *both, **facts)
+
+    add("other_f", f"highest F with {args.others} other completions", nearest)
+    add("training_f", "F with the nearest training story", found.f)
+    precision = "largest share of a completion's k-grams in one training story"
+    add("training_precision", precision, found.precision)
+    for k in SHARES:
+        add(f"share_{k}", f"share of {k}-grams in the training set", found.share(k))
+    span = "words of the longest passage in a training story"
+    add("span", span, found.longest(), largest=np.inf)
+    return metrics
+
+
+def compare_with_endings(samples: list[dict], args: argparse.Namespace) -> dict[str, Metric]:
+    """Baseline: other stories' endings."""
+    endings = {}  # by prompt
+    pairs = []
+    for row in samples:
+        if row["reference"] and row["reference"].strip():
+            endings[row["prompt_index"]] = words_of(row["reference"])
+            pairs.append((row["prompt_index"], words_of(row["completion"])))
+    prompts = list(endings)
+    baseline_pairs = []
+    for i, prompt in enumerate(prompts):
+        others = (prompts[i + 1 :] + prompts[:i])[:N_OTHER_ENDINGS]
+        baseline_pairs += [(prompt, endings[other]) for other in others]
     if not baseline_pairs:
         return {}
-    columns = []
-    for pairs in (candidates, baseline_pairs):
-        scores = np.array([overlap(text, ending[prompt]) for prompt, text in pairs])
-        of_prompt = np.array([prompt for prompt, _ in pairs])
-        columns.append(
-            (ClusteredValues(scores[:, 2], of_prompt), ClusteredValues(scores[:, 0], of_prompt))
-        )
-    return dict(zip(("ending_f", "ending_precision"), zip(*columns)))
+    metrics = {}
+    for name, title in (("f", "F with"), ("precision", "precision against")):
+        both = []
+        for some in (pairs, baseline_pairs):
+            scores = [rouge_k(text, endings[i], args.k, args.counting) for i, text in some]
+            values = np.array([getattr(score, name) for score in scores])
+            both.append(ClusteredValues(values, np.array([i for i, _ in some])))
+        metrics[f"ending_{name}"] = Metric(f"{title} the true ending", *both, is_paired=True)
+    return metrics
 
 
-def nearest_other(grams: list[Counter], groups: np.ndarray, n_same: int = 0) -> np.ndarray:
-    """(n,) the highest F of each text's k-grams with those of N_OTHER_PROMPTS texts, each of
-    another group (another prompt), and of `n_same` texts of its own group, all drawn at random; NaN
-    if there are too few."""
-    members, rng = {}, random.Random(0)
+def nearest_other(grams: list[Counter], groups: np.ndarray, n_others: int) -> np.ndarray:
+    """(n,) the highest F of each text's k-grams with those of `n_others` texts, each of another
+    group (another prompt), drawn at random; NaN if there are too few groups."""
+    members = {}
     for i, group in enumerate(groups.tolist()):
         members.setdefault(group, []).append(i)
-    group_ids, f = list(members), np.full(len(grams), np.nan)
-    for i, group in enumerate(
-        tqdm(groups.tolist(), "comparing texts", leave=False, disable=None, delay=1)
-    ):
-        same_prompt = [j for j in members[group] if j != i]
-        if len(group_ids) > N_OTHER_PROMPTS and len(same_prompt) >= n_same:
-            other_groups = [x for x in rng.sample(group_ids, N_OTHER_PROMPTS + 1) if x != group][
-                :N_OTHER_PROMPTS
-            ]
-            drawn = [rng.choice(members[x]) for x in other_groups] + rng.sample(same_prompt, n_same)
-            f[i] = max(overlap(grams[i], grams[j]).f for j in drawn)
-    return f
+    highest = np.full(len(grams), np.nan)
+    if len(members) <= n_others:
+        return highest
+    rng = random.Random(0)
+    for i, group in enumerate(groups.tolist()):
+        others = [x for x in rng.sample(list(members), n_others + 1) if x != group]
+        drawn = [rng.choice(members[other]) for other in others[:n_others]]
+        highest[i] = max(overlap(grams[i], grams[j]).f for j in drawn)
+    return highest
 
 
-class Analysis(NamedTuple):
-    """The results for a run's completions of one split."""
-
-    facts: dict  # rouge.json
-    compared: dict[
-        str, tuple
-    ]  # by metric: intervals.ClusteredValues of the completions, and of their baseline or None
-    csv_rows: list[dict]  # rouge.csv
+# ---- One split of a run ----
+@dataclass
+class Analysis:
+    label: str
+    run: Path
+    split: str
+    settings: dict  # how it was sampled: only like settings compare
+    metrics: dict[str, Metric]
+    flags: list[str]  # of the completions
+    baseline_flags: list[str]  # of the excerpts of every second held-out story
+    min_copied_words: int
+    left_out: float  # the share of excerpts that are in the training set
+    csv_rows: list[dict]
 
 
 def analyze(
     run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args: argparse.Namespace
 ) -> Analysis:
     """samples: of a single split."""
-    k, counting, n = args.k, args.counting, len(samples)
-    completion_ids, prompt_ids = (
-        corpus.encode([row[name] for row in samples]) for name in ("completion", "prompt")
+    texts, clusters = read_texts(run, samples, corpus)
+    found, masked = search_training_stories(texts, corpus, args)
+    excerpts = excerpts_to_count(found, len(samples))
+    # Half of the stories set how long a copied passage must be; what is flagged of the other half
+    # are false alarms.
+    is_even = clusters[excerpts] % 2 == 0
+    min_copied_words = flags.copied_length(found.longest()[excerpts[is_even]])
+    flagged = flags.flag_texts(found, masked, args.k, min_copied_words)
+    split = samples[0].get("split", "val")
+    n_prompts = len({row["prompt_index"] for row in samples})
+    settings = {name: samples[0].get(name) for name in SAMPLING_SETTINGS}
+    settings["stories"] = text_identity(data)
+    settings["prompts"] = n_prompts
+    settings["completions per prompt"] = len(samples) / n_prompts
+    settings["checkpoint"] = samples[0].get("weights")
+    return Analysis(
+        label=f"{run}, {SPLITS[split]} stories",
+        run=run,
+        split=split,
+        settings=settings,
+        metrics=measure(samples, found, clusters, excerpts, args),
+        flags=flagged[: len(samples)],
+        baseline_flags=[flagged[i] for i in excerpts[~is_even]],
+        min_copied_words=min_copied_words,
+        left_out=1 - len(excerpts) / (len(flagged) - len(samples)),
+        csv_rows=flags.describe_completions(samples, corpus, flagged, found, masked),
     )
-    if not any(map(len, completion_ids)):
-        raise UserError(
-            f"{run}: no completion has a word"
-            + " of a to z; otherwise: --tokens" * (not args.tokens)
-        )
-    prompts, sample_indices = (
-        np.array([row[name] for row in samples]) for name in ("prompt_index", "sample_index")
-    )
-    groups = prompts if len(set(prompts)) > 1 else sample_indices  # each its own group
-    excerpts, excerpt_story = draw_excerpts(
-        corpus, completion_ids, list(map(len, prompt_ids)), MIN_EXCERPTS
-    )
-    texts = completion_ids + excerpts
-    found = search(texts, corpus.stream, k, counting, label="training stories")
-    # To find retold stories ("templates"), search again with one id for all names and for words
-    # that the training set lacks, and another one for the nouns of our built-in stories
-    # (data/builtin). word_class: those ids, by word id.
-    word_class, progress_label = (
-        flags.mask_names_and_nouns(corpus, texts),
-        "training stories, names and nouns masked",
-    )
-    found_masked = (
-        found
-        if args.tokens
-        else search(texts, corpus.stream, k, counting, word_class, progress_label)
-    )
-    # Excerpts that are in the training set verbatim are left out, unless they are too short to be
-    # flagged. Half of the others set how long a copied passage must be to be flagged; flagged ones
-    # of the other half are false positives.
-    longest_spans, lengths = found.longest(), np.array(list(map(len, texts)))
-    kept_excerpts = n + np.flatnonzero(
-        (longest_spans < lengths)[n:] | (lengths[n:] < flags.MIN_WORDS)
-    )
-    excerpt_story = excerpt_story[kept_excerpts - n]
-    min_copied_words = flags.copied_length(longest_spans[kept_excerpts[excerpt_story % 2 == 0]])
-    flagged = flags.flag_texts(texts, found, found_masked, word_class, k, min_copied_words)
-    counted_excerpts = kept_excerpts[excerpt_story % 2 == 1]
-    flags_by_column = dict(
-        completions=flagged[:n].tolist(), baseline=flagged[counted_excerpts].tolist()
-    )
-
-    grams, baseline_grams = (
-        [kgrams(texts[i], k, counting) for i in some] for some in (range(n), kept_excerpts)
-    )
-    compared = compare_with_endings(samples, grams, corpus, k, counting)
-    baseline = ClusteredValues(nearest_other(baseline_grams, excerpt_story), excerpt_story)
-    compared["other_prompt_f"] = ClusteredValues(nearest_other(grams, prompts), groups), baseline
-    compared["any_completion_f"] = (
-        ClusteredValues(nearest_other(grams, prompts, N_SAME_PROMPT), groups),
-        None,
-    )
-    columns = dict(training_f=found.f, training_precision=found.precision, span=longest_spans)
-    for name, values in (columns | {f"share_{j}": found.share(j) for j in range(1, 9)}).items():
-        compared[name] = (
-            ClusteredValues(values[:n], groups),
-            ClusteredValues(values[kept_excerpts], excerpt_story),
-        )
-    defined = [
-        name for name in TITLES if name in compared and not np.isnan(compared[name][0].values).all()
-    ]
-    compared = {name: compared[name] for name in defined}
-
-    facts = dict(
-        run=str(run),
-        split=samples[0].get("split", "val"),
-        data=str(data),
-        training_stories=len(corpus),
-    )
-    facts["stories"] = text_identity(data)
-    facts |= dict(n_completions=n, prompts=len(set(prompts)), min_copied_words=min_copied_words)
-    facts["sampling"] = {name: samples[0].get(name) for name in SAMPLING_SETTINGS}
-    facts["weights"] = samples[0].get("weights")  # their checksum
-    facts |= {name: getattr(args, name) for name in ("k", "counting", "tokens")}
-    facts |= dict(
-        held_out_excerpts=len(kept_excerpts),
-        excerpts_in_training=len(excerpts) - len(kept_excerpts),
-    )
-    facts["metrics"] = {
-        name: compare(
-            *values, paired=name.startswith("ending"), max_value=np.inf if name == "span" else 1.0
-        )
-        for name, values in compared.items()
-    }
-    facts["n_flag_baseline"] = len(counted_excerpts)
-    facts["flagged"] = {
-        f: {name: some.count(f) for name, some in flags_by_column.items()} for f in flags.FLAGS
-    }
-    csv_rows = flags.describe_completions(samples, corpus, found, found_masked, flagged)
-    return Analysis(facts, compared, csv_rows)
 
 
 # ---- The tables ----
-def label(facts: dict) -> str:
-    return f"{facts['run']}, {SPLITS[facts['split']]} stories"
-
-
-def tables_of(analyses: list[Analysis], base: Path) -> list[Table]:
+def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) -> list[Table]:
     """Of one or several runs; their names are paths from `base`."""
     rows = []
     flag_rows = []
     passages = []
     for analysis in analyses:
-        facts = analysis.facts
-        run = label_of(Path(facts["run"]), base)
-        own = {"run": run, "split": SPLITS[facts["split"]], "cut": facts["sampling"]["cut"]}
-        for name in IN_TABLE:
-            if name in facts["metrics"]:
-                rows.append(own | {"metric": TITLES[name]} | facts["metrics"][name])
-        for flag, counts in facts["flagged"].items():
-            completions = f"{counts['completions']:,} of {facts['n_completions']:,}"
-            held_out = f"{counts['baseline']:,} of {facts['n_flag_baseline']:,}"
-            found = {"flagged": flag, "completions": completions, "held-out": held_out}
-            flag_rows.append({"run": run, "split": own["split"]} | found)
-        passages += flags.flagged_rows(run, analysis.csv_rows)
-    facts = analyses[0].facts
-    unit = "tokens" if facts["tokens"] else "words"
-    k = facts["k"]
-    counted = "once per text" if facts["counting"] == "set" else "as often as it occurs"
+        own = {"run": label_of(analysis.run, base), "split": SPLITS[analysis.split]}
+        for metric in analysis.metrics.values():
+            cut = analysis.settings["cut"]
+            rows.append(own | {"cut": cut, "metric": metric.title} | metric.cells())
+        criteria = {
+            "copy": f"{analysis.min_copied_words} words in a row",
+            "template": f"{flags.TEMPLATE:.0%} of its {args.k}-grams, names masked",
+        }
+        for flag, criterion in criteria.items():
+            flag_rows.append(
+                own
+                | {
+                    "flagged": flag,
+                    "if one training story has": criterion,
+                    "completions": count_of(flag, analysis.flags),
+                    "held-out": count_of(flag, analysis.baseline_flags),
+                }
+            )
+        passages += flags.flagged_rows(own["run"], analysis.csv_rows)
+    counted = "once per text" if args.counting == "set" else "as often as it occurs"
     about = (
-        f"ROUGE-{k}: each {k}-gram of {unit} counts {counted}; passages in {unit}; means and 95%"
-        " intervals over prompts. Baseline: excerpts of held-out stories, as long as the"
+        f"ROUGE-{args.k}: each {args.k}-gram of words counts {counted}."
+        " Intervals are 95%, over prompts. Baseline: excerpts of held-out stories, as long as the"
         " completions; for the true ending, other stories' endings. Each completion is compared"
-        " with a fixed number of others, because a maximum grows with the number compared."
+        f" with {args.others} others, of other prompts: a maximum grows with the number compared."
     )
-    masked = "" if facts["tokens"] else ", names and nouns masked"
-    rules = (
-        f"copy: {facts['min_copied_words']} {unit} or more in a row are in one training story."
-        f" template: {flags.TEMPLATE:.0%} or more of the {k}-grams are in one{masked}."
-    )
-    # long passages are counted in words
     formats = dict.fromkeys(("completions", "baseline", "difference"), ".3f")
     tables = [
         Table("Novelty", rows, formats, about=about, facts={"kind": "metrics"}),
-        Table("Flagged completions", flag_rows, about=rules, facts={"kind": "flags"}),
-        Table("Flagged passages", passages, facts={"kind": "passages"}),
+        Table("Flagged completions", flag_rows, facts={"kind": "flags"}),
     ]
-    return [table for table in tables if table.rows]
+    if passages:
+        tables.append(Table("Flagged passages", passages, facts={"kind": "passages"}))
+    return tables
 
 
-def difference_of_splits(analyses: list[Analysis]) -> Table:
+def count_of(flag: str, found: list[str]) -> str:
+    return f"{found.count(flag):,} of {len(found):,}"
+
+
+def difference_of_splits(validation: Analysis, training: Analysis) -> Table:
     """Of one run's completions of training and of validation stories: memorization."""
-    validation, training = (each.compared for each in analyses)
     rows = []
-    for name in IN_TABLE:
-        if name in validation and name in training:
-            found = compare(training[name][0], validation[name][0], max_value=np.inf)
-            rows.append({"metric": TITLES[name], "difference": found["difference"]})
+    for name, metric in training.metrics.items():
+        if name in validation.metrics:
+            both = Metric("", metric.completions, validation.metrics[name].completions)
+            rows.append({"metric": metric.title, "difference": both.cells()["difference"]})
     title = "Training minus validation stories: memorization"
     return Table(title, rows, {"difference": ".3f"}, facts={"kind": "memorization"})
 
 
-def warnings_of(analyses: list[Analysis]) -> list[str]:
+def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]:
     lines = []
     for analysis in analyses:
-        facts = analysis.facts
-        n_left_out = facts["excerpts_in_training"]
-        if n_left_out:
-            share = n_left_out / (n_left_out + facts["held_out_excerpts"])
+        if analysis.left_out:
             lines.append(
-                f"{label(facts)}: {share:.1%} of the held-out excerpts, left out, are in the"
-                " training set verbatim"
+                f"{analysis.label}: {analysis.left_out:.1%} of the held-out excerpts are left out,"
+                " because they are in the training set verbatim"
             )
-        copies = facts["flagged"]["copy"]["baseline"]
-        if copies > 0.03 * facts["n_flag_baseline"]:  # about 1% are expected
+        n_copies = analysis.baseline_flags.count("copy")
+        if n_copies > 3 * flags.FALSE_ALARMS * len(analysis.baseline_flags):
             lines.append(
-                f"{label(facts)}: {copies} held-out excerpts are flagged: the splits share"
-                " near-copies of stories"
+                f"{analysis.label}: {n_copies} held-out excerpts are flagged as copies: the splits"
+                " share near-copies of stories"
             )
-    facts = [analysis.facts for analysis in analyses]
-    same_run = len({each["run"] for each in facts}) == 1
-    settings = []
-    for each in facts:
-        own = each["sampling"] | {"stories": each["stories"], "prompts": each["prompts"]}
-        own["completions per prompt"] = each["n_completions"] / each["prompts"]
-        if same_run:
-            own["checkpoint"] = each["weights"]
-        settings.append(own)
+        if "other_f" not in analysis.metrics:
+            lines.append(
+                f"{analysis.label}: completions are not compared with each other: that needs"
+                f" {args.others + 1} prompts; sample more, or lower --others"
+            )
+    settings = [analysis.settings for analysis in analyses]
     differ = [name for name in settings[0] if any(x[name] != settings[0][name] for x in settings)]
+    if len({analysis.run for analysis in analyses}) > 1:
+        differ = [name for name in differ if name != "checkpoint"]
     if differ:
         lines.append(f"not sampled alike: {', '.join(differ)}")
     return lines
@@ -358,9 +332,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--k", type=positive, default=2, help="length of the k-grams (default: 2)")
     counting = "set: a repeated k-gram counts once, as in the paper"
     parser.add_argument("--counting", choices=("set", "clipped"), default="set", help=counting)
-    parser.add_argument(
-        "--tokens", action="store_true", help="compare tokens, not words (no names are masked then)"
+    others = (
+        "how many other completions each one is compared with (default: 20); for a maximum among"
+        " 100 completions: 99"
     )
+    parser.add_argument("--others", type=positive, default=20, help=others)
     return parser.parse_args()
 
 
@@ -368,49 +344,45 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
     """Analyzes the completions of validation stories, then of training stories, where there are
     any."""
     model = model_directory(run)  # out/demo for its samples in out/demo/temperature-0.3
-    samples = [row for name in SAMPLES.values() for _, row in sorted(read_rows(run / name).items())]
-    if not samples:
-        others = " ".join(str(path.parent) for path in sorted(run.glob("*/samples.jsonl")))
-        remedy = (
-            f"there are some in {others}"
-            if others
-            else f"write some: python sample.py --model {model} --eval 50"
-        )
+    samples = {split: read_rows(run / name) for split, name in SAMPLES.items()}
+    if not any(samples.values()):
+        remedy = f"write some: python sample.py --model {model} --eval 50"
         raise UserError(f"{run / SAMPLES['val']}: no completions there; {remedy}")
     if args.data is None and not (model / "ckpt.pt").exists():
         raise UserError(
             f"{run}: not a run of train.py; name the training set, as in --data data/tinystories"
         )
     data = args.data or open_model(str(model)).evaluation_corpus()
-    corpus = open_corpus(data, args.tokens)
-    splits = [[row for row in samples if row.get("split", "val") == split] for split in SAMPLES]
-    analyses = [analyze(run, some, corpus, data, args) for some in splits if some]
-    for each in analyses:
-        ending = "-train" if each.facts["split"] == "train" else ""
-        write_table(run / f"rouge{ending}.csv", each.csv_rows)
-    tables = tables_of(analyses, run)
-    if len(analyses) == 2:
-        tables.append(difference_of_splits(analyses))
-    warnings = warnings_of(analyses)
-    if not args.tokens:
-        what = "words end at every letter that is not a to z; compare tokens (--tokens)"
-        warning = language_warning((row["completion"] for row in samples), what)
-        warnings += [warning.removeprefix("WARNING ")] if warning else []
-    save_results(run / "rouge.json", tables, warnings, analyses)
+    corpus = open_corpus(data)
+    analyses = []
+    for split, by_key in samples.items():
+        if by_key:
+            rows = [row for _, row in sorted(by_key.items())]
+            analyses.append(analyze(run, rows, corpus, data, args))
+            name = "rouge-train.csv" if split == "train" else "rouge.csv"
+            write_table(run / name, analyses[-1].csv_rows)
+    save_results(run / "rouge.json", analyses, args)
     return analyses
 
 
-def save_results(
-    path: Path, tables: list[Table], warnings: list[str], analyses: list[Analysis]
-) -> None:
+def save_results(path: Path, analyses: list[Analysis], args: argparse.Namespace) -> None:
     from nanostories.novelty.histograms import histograms  # here, as matplotlib is slow to import
 
-    sources = {}
-    for each in analyses:
-        sources[Path(each.facts["run"]) / SAMPLES[each.facts["split"]]] = None
-    runs = [(label(each.facts), each.compared, each.facts["metrics"]) for each in analyses]
-    figure = histograms({name: TITLES[name] for name in IN_PICTURE}, runs)
-    save(path, "rouge.py", tables, warnings, sources, figure)
+    tables = tables_of(analyses, path.parent, args)
+    is_one_run = len({analysis.run for analysis in analyses}) == 1
+    if is_one_run and len(analyses) == 2:
+        tables.append(difference_of_splits(*analyses))
+    sources = [analysis.run / SAMPLES[analysis.split] for analysis in analyses]
+    runs = {analysis.label: analysis.metrics for analysis in analyses}
+    figure = histograms(runs, IN_PICTURE)
+    save(path, "rouge.py", tables, warnings_of(analyses, args), sources, figure)
+
+
+def comparison_path(runs: Sequence[Path]) -> Path:
+    """In the directory that holds the runs; never over the results of a run."""
+    common = Path(os.path.commonpath([run.resolve() for run in runs]))
+    is_run = any((common / name).exists() for name in SAMPLES.values())
+    return common / ("rouge-comparison.json" if is_run else "rouge.json")
 
 
 def main() -> None:
@@ -425,15 +397,10 @@ def main() -> None:
             analyses += analyze_run(run, args)
         path = runs[0] / "rouge.json"
         if len(runs) > 1:
-            common = Path(os.path.commonpath([run.resolve() for run in runs]))
-            is_run = any((common / name).exists() for name in SAMPLES.values())
-            # never over the results of a run
-            path = common / ("rouge-comparison.json" if is_run else "rouge.json")
-            tables = tables_of(analyses, common)
-            save_results(path, tables, warnings_of(analyses), analyses)
-        n = sum(bool(row["flag"]) for each in analyses for row in each.csv_rows)
+            path = comparison_path(runs)
+            save_results(path, analyses, args)
         picture = path.with_suffix(".png")
-        print(f"wrote {path}, {picture.name}, in each run rouge*.csv ({n} flagged)")
+        print(f"wrote {path}, {picture.name}, and in each run rouge*.csv")
         print(f"next: look at {picture}")
 
 

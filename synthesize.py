@@ -20,12 +20,11 @@ same command continues.
 import argparse
 import random
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import regex
 from tqdm import tqdm
 
 from nanostories.cli import (
@@ -40,20 +39,18 @@ from nanostories.corpus.word_forms import uses_word
 from nanostories.files import append_json, lock, read_json_lines
 from nanostories.results import save
 from nanostories.tables import read_user_table
-from nanostories.text import split_sentences
+from nanostories.text import split_sentences, words_of
 
 PROMPTS = Path(__file__).parent / "prompts"
 KINDS = ("noun", "verb", "adjective")
 P_FEATURE = 1 / 3  # probability of each feature
 ATTEMPTS = 3  # requests for one story, until it is given up
 FEWEST_WORDS = 40  # refusals in any language are mostly shorter
-# In scripts without spaces between words, each character counts as one.
-SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-WORD = regex.compile(rf"[{SPACELESS}]|[^\s{SPACELESS}]+")
-# Long refusals in English begin like this; stories for children do not.
+# Long refusals in English, by one of their first two sentences. Of 35,093 TinyStories, none begins
+# like this.
 REFUSAL = re.compile(
-    r"I([’']m| am|) (sorry|apologi[sz]e|afraid|unable|not able)|I (cannot|can[’']t|won[’']t) "
-    r"|(Sorry|Unfortunately), (but )?I |As an AI "
+    r"""([^.!?"“”]*[.!?]\s+)?[^.!?"“”]*\b(I|AI|language model)\b[^.!?"“”]*\b(sorry|apologi[sz]e|"""
+    r"""can ?not|can[’']t|won[’']t|unable|not able|decline|refuse|comfortable)\b"""
 )
 SUMMARY = "Summary:"  # as in the published Instruct texts
 
@@ -115,13 +112,13 @@ class Request:
     index: int
     words: list[str]  # a noun, a verb, an adjective; none if plain
     features: list[str]
-    text: str
+    request: str  # the text
 
 
 def draw_requests(args: argparse.Namespace) -> list[Request]:
-    words = {}
+    words = defaultdict(list)
     for _, row in read_user_table(args.words, ("word", "kind")):
-        words.setdefault(row["kind"], []).append(row["word"])
+        words[row["kind"]].append(row["word"])
     for kind in KINDS:
         if kind not in words:
             raise UserError(f"{args.words}: no words of the kind {kind}")
@@ -136,50 +133,48 @@ def draw_requests(args: argparse.Namespace) -> list[Request]:
         if args.plain:
             drawn = {}
             chosen = []
-        text = fill_in(
-            template,
-            **drawn,
+        values = dict(
             language=args.language,
             features="; ".join(features[feature] for feature in chosen),
             summary=SUMMARY if args.summaries else "",
         )
+        text = fill_in(template, values | dict.fromkeys(KINDS, "") | drawn)
         requests.append(Request(index, list(drawn.values()), chosen, text))
     return requests
 
 
-def fill_in(template: Sequence[str], **values: str) -> str:
+def fill_in(template: Sequence[str], values: dict[str, str]) -> str:
     """The template's lines of which all {fields} have a value."""
-    known = {*KINDS, *values}
     lines = []
     for line in template:
         fields = re.findall(r"\{(.*?)\}", line)
-        if not known.issuperset(fields):
-            raise UserError(f"--template: unknown field in {line!r}; the fields are {known}")
-        if all(values.get(field) for field in fields):
+        if not values.keys() >= set(fields):
+            raise UserError(f"--template: in {line!r} is another field than {', '.join(values)}")
+        if all(values[field] for field in fields):
             lines.append(line.format(**values))
     return "\n".join(lines)
 
 
 # ---- Replies ----
-def read_story(reply: str, request: Request, args: argparse.Namespace) -> tuple[dict, str]:
-    """The row for stories.jsonl; why it is rejected, or ""."""
+def read_story(reply: str, request: Request, args: argparse.Namespace) -> dict:
+    """The row for stories.jsonl; under "rejected", why it is none."""
     text = re.sub(r"\n{2,}", "\n\n", reply.strip())
-    row = vars(request) | dict(request=request.text, language=args.language, text=text)
+    row = asdict(request) | dict(language=args.language, text=text)
     if args.summaries:
-        if SUMMARY not in text.removesuffix(SUMMARY):
-            return row, "without a summary"
-        text, summary = (part.strip() for part in text.rsplit(SUMMARY, 1))
+        text, _, summary = text.rpartition(SUMMARY)
+        if not text or not summary:
+            return row | dict(rejected="without a summary")
+        text = text.strip()
         sentences = split_sentences(text) or [text]
         row["text"] = text
-        row["summary"] = summary
+        row["summary"] = summary.strip()
         row["sentence"] = random.Random(text).choice(sentences).strip()
-    if len(WORD.findall(text)) < FEWEST_WORDS or REFUSAL.match(text):
-        return row, "refused or too short"
+    if len(words_of(text)) < FEWEST_WORDS or REFUSAL.match(text):
+        return row | dict(rejected="refused or too short")
     # Inflections are known for English alone.
-    words = request.words if args.language == "English" else []
-    if not all(uses_word(text, word) for word in words):
-        return row, "without all of its words"
-    return row, ""
+    if args.language == "English" and not all(uses_word(text, word) for word in request.words):
+        return row | dict(rejected="without all of its words")
+    return row
 
 
 class DataSet:
@@ -188,53 +183,49 @@ class DataSet:
 
     def __init__(self, directory: Path):
         self.directory = directory
-        self.stories = {row["index"]: row for row in read_json_lines(directory / "stories.jsonl")}
+        self.stories = list(read_json_lines(directory / "stories.jsonl"))
         self.rejected = list(read_json_lines(directory / "rejected.jsonl"))
-        self.attempts = Counter(row["index"] for row in self.rejected)
+        self.written = {row["index"] for row in self.stories}
+        self.rejections = Counter(row["index"] for row in self.rejected)
 
-    def check(self, requests: Sequence[Request]) -> None:
+    def require_same_requests(self, requests: Sequence[Request]) -> None:
         """UserError if something else was requested before: two data sets must not get mixed."""
-        texts = {request.index: request.text for request in requests}
-        for row in (*self.stories.values(), *self.rejected):
-            if row["index"] in texts and row["request"] != texts[row["index"]]:
-                remedy = "choose another --name, or all flags as before"
+        texts = {request.index: request.request for request in requests}
+        for row in self.stories + self.rejected:
+            if row["request"] != texts.get(row["index"], row["request"]):
                 raise UserError(
-                    f"{self.directory}: story {row['index']} had another request; {remedy}"
+                    f"{self.directory}: story {row['index']} had another request; choose another"
+                    " --name, or all flags as before"
                 )
 
-    def missing(self, requests: Sequence[Request]) -> list[Request]:
-        return [request for request in requests if self.is_missing(request.index)]
+    def is_missing(self, request: Request) -> bool:
+        return request.index not in self.written and self.rejections[request.index] < ATTEMPTS
 
-    def is_missing(self, index: int) -> bool:
-        return index not in self.stories and self.attempts[index] < ATTEMPTS
-
-    def add(self, row: dict, reason: str) -> None:
-        """reason: why it is rejected, or ""."""
-        if reason:
-            row["rejected"] = reason
+    def add(self, row: dict) -> None:
+        if "rejected" in row:
             append_json(self.directory / "rejected.jsonl", row)
             self.rejected.append(row)
-            self.attempts[row["index"]] += 1
+            self.rejections[row["index"]] += 1
         else:
             append_json(self.directory / "stories.jsonl", row)
-            self.stories[row["index"]] = row
+            self.stories.append(row)
+            self.written.add(row["index"])
 
-    def rejections(self) -> str:
-        reasons = Counter(row["rejected"] for row in self.rejected).most_common()
-        listed = ", ".join(f"{n:,} {reason}" for reason, n in reasons) or "none"
-        finished = [index for index, n in self.attempts.items() if n >= ATTEMPTS]
-        n_given_up = len(set(finished) - self.stories.keys())
+    def describe_rejections(self) -> str:
+        reasons = Counter(row["rejected"] for row in self.rejected)
+        listed = "".join(f"{n:,} {reason}, " for reason, n in reasons.most_common())
+        n_given_up = list(self.rejections.values()).count(ATTEMPTS)
         remedy = "delete rejected.jsonl to request them again"
-        return f"rejected: {listed}; {n_given_up:,} stories given up ({remedy})"
+        return f"rejected: {listed}{n_given_up:,} stories given up ({remedy})"
 
 
 # ---- Asking ----
 def api_request(request: Request, data: DataSet, args: argparse.Namespace) -> dict:
     """Several models take turns. Each attempt at a story has a seed of its own."""
-    rng = random.Random(f"{args.seed}/{request.index}/{data.attempts[request.index]}")
+    rng = random.Random(f"{args.seed}/{request.index}/{data.rejections[request.index]}")
     return dict(
         model=args.model[request.index % len(args.model)],
-        messages=[dict(role="user", content=request.text)],
+        messages=[dict(role="user", content=request.request)],
         max_tokens=args.max_new_tokens,
         temperature=args.temperature,
         seed=rng.getrandbits(31),
@@ -248,32 +239,29 @@ def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) ->
     from nanostories.generation.api_client import ApiClient, BadReply
 
     client = ApiClient(**args.api)
-    missing = data.missing(requests)
+    missing = [request for request in requests if data.is_missing(request)]
     if args.dry_run:
         print(client.preview([api_request(request, data, args) for request in missing]))
         return
 
     async def write(request: Request) -> None:
-        while data.is_missing(request.index):
-            problem = ""
+        while data.is_missing(request):
             try:
                 reply = await client.chat(**api_request(request, data, args))
+                row = read_story(reply.text, request, args)
             except BadReply as bad:
                 reply = bad.reply
-                problem = str(bad)
-            row, reason = read_story(reply.text, request, args)
-            row["model"] = reply.model
-            data.add(row, problem or reason)
+                row = read_story(reply.text, request, args) | dict(rejected=str(bad))
+            data.add(row | dict(model=reply.model))
 
     failures = []
     n_done = len(requests) - len(missing)
-    with tqdm(initial=n_done, total=len(requests), unit="story", disable=None) as bar:
-        for _, failure in client.map(write, missing):
-            if failure:
-                failures.append(failure)
-            progress = f"{len(data.rejected)} rejected, ${client.ledger.spent:.4f}"
-            bar.set_postfix_str(progress, refresh=False)
-            bar.update()
+    results = client.map(write, missing)
+    bar = tqdm(results, initial=n_done, total=len(requests), unit="story", disable=None)
+    for _, failure in bar:
+        if failure:
+            failures.append(failure)
+        bar.set_postfix_str(f"{len(data.rejected)} rejected, ${client.ledger.spent:.4f}")
     if failures:
         n = f"{len(failures):,} of {len(requests):,} requests failed"
         raise UserError(f"{n}; run it again to retry them: {failures[0]}")
@@ -284,17 +272,15 @@ def show(args: argparse.Namespace) -> None:
     """Prints the table; writes diversity.json, .png and .svg next to the stories."""
     from nanostories.novelty.diversity import describe, draw
 
-    sets = {name: DataSet(args.data_dir / name) for name in (args.name, *args.compare)}
-    for data in sets.values():
+    stories = {}
+    for name in (args.name, *args.compare):
+        data = DataSet(args.data_dir / name)
+        print(f"{data.directory}: {data.describe_rejections()}")
         if not data.stories:
-            raise UserError(
-                f"{data.directory}: no stories there ({data.rejections()}); write some with --model"
-            )
-    stories = {name: list(data.stories.values()) for name, data in sets.items()}
-    table = describe(stories)
-    directory = sets[args.name].directory
-    save(directory / "diversity.json", "synthesize.py", [table], figure=draw(stories))
-    print(sets[args.name].rejections())
+            raise UserError(f"{data.directory}: no stories in it; write some with --model")
+        stories[name] = data.stories
+    path = args.data_dir / args.name / "diversity.json"
+    save(path, "synthesize.py", [describe(stories)], figure=draw(stories))
 
 
 def write_stories(directory: Path, args: argparse.Namespace) -> None:
@@ -302,7 +288,7 @@ def write_stories(directory: Path, args: argparse.Namespace) -> None:
     with lock(directory, ".synthesize.lock", busy):
         data = DataSet(directory)
         requests = draw_requests(args)
-        data.check(requests)
+        data.require_same_requests(requests)
         try:
             ask(data, requests, args)
         except UserError:

@@ -15,6 +15,7 @@ from benches.models import SHAPE, PlainGPT, random_tokens, transformers_gptneo
 from model import GPTNeo
 from nanostories.device import set_up_device
 from nanostories.generation.generation_loop import generate
+from nanostories.generation.prompts import Sampling
 
 PROMPT_TOKENS = 40
 NEW_TOKENS = 200
@@ -23,9 +24,10 @@ TOP_K = 50
 PLAIN_NEW_TOKENS = 10
 
 
-def ours(model: GPTNeo, prompts: torch.Tensor, **settings) -> None:
-    completions = generate(model, prompts.tolist(), NEW_TOKENS, **settings)
-    assert all(len(completion.tokens) == NEW_TOKENS for completion in completions)
+def ours(model: GPTNeo, prompts: torch.Tensor, top_k: int | None = None) -> None:
+    by_key = {(i, 0): prompt for i, prompt in enumerate(prompts.tolist())}
+    completions = generate(model, by_key, Sampling(top_k=top_k, max_new_tokens=NEW_TOKENS))
+    assert all(len(tokens) == NEW_TOKENS for _, tokens, _ in completions)
 
 
 def transformers(model: torch.nn.Module, prompts: torch.Tensor) -> None:

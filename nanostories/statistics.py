@@ -73,8 +73,9 @@ def around(value, error, n: int, chance: float) -> Estimate:
     distance = np.abs(value - chance)
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * stdtr(n - 1, -distance / error)
-    # The same on every prompt: no spread, so as with n coins.
-    p = np.where(error > 1e-12, p, np.where(distance > 1e-12, 2.0 ** (1 - n), 1.0))[()]
+    # The same on every prompt: no spread, so as with n coins (a sign test).
+    sign_test = np.where(distance > 1e-12, 2.0 ** (1 - n), 1.0)
+    p = np.where(error > 1e-12, p, sign_test)[()]  # [()]: an array of no dimensions -> its number
     margin = student(n - 1) * error
     return Estimate(value, value - margin, value + margin, p)
 

@@ -10,15 +10,13 @@ Words, sentences and names in a text of any script.
 """
 
 import collections
-import re
 
 import regex
 
-# Letters, marks and digits. Chinese and Japanese have no space between words: each character.
-WORD = regex.compile(
-    r"(?V1)[\p{Han}\p{Hiragana}\p{Katakana}]"
-    r"|[[\p{L}\p{M}\p{N}]--[\p{Han}\p{Hiragana}\p{Katakana}]]+"
-)
+# Scripts without spaces between words: there, each character counts as a word.
+SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+# Letters, marks and digits.
+WORD = regex.compile(rf"(?V1)[{SPACELESS}]\p{{M}}*|[[\p{{L}}\p{{M}}\p{{N}}]--[{SPACELESS}]]+")
 # Chinese and Japanese have no space between sentences.
 BETWEEN_SENTENCES = regex.compile(
     r"""(?<=\p{Sentence_Terminal})[ ]|(?<=\p{Sentence_Terminal}["”'’])[ ](?=[A-Z"“'‘])"""
@@ -37,7 +35,7 @@ OPENING_SINGLE_QUOTE = regex.compile(r"(?<![\p{L}\d])['‘]")
 CLOSING_SINGLE_QUOTE = regex.compile(r"(?<=[,.!?])['’]")
 # After a lower-case word or a comma: where a sentence or a quotation begins, a capital says
 # nothing.
-MID_SENTENCE_WORD = re.compile("(?<=[a-z,] )[A-Za-z][A-Za-z0-9]*")
+MID_SENTENCE_WORD = regex.compile(r"(?<=[\p{Ll},] )\p{L}[\p{L}\p{M}\p{N}]*")
 
 
 def words_of(text: str) -> list[str]:

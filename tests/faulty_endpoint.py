@@ -33,31 +33,18 @@ class FaultyJudge(heuristic_judge.Handler):
         else:
             self.answer(request)
 
-    def send(
-        self, status: int, body: bytes, length: int | None = None, headers: dict | None = None
-    ):
+    def send(self, status: int, body: bytes, length: int | None = None, headers=None):
+        """length: that it promises."""
         self.send_response(status)
-        facts = {
-            "Content-Type": "application/json",
-            "Content-Length": len(body) if length is None else length,
-        }
-        for name, value in (facts | (headers or {})).items():
-            self.send_header(name, str(value))
+        self.send_header("Content-Length", str(length or len(body)))
+        for name, value in (headers or {"Content-Type": "application/json"}).items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
-    def status_fault(
-        self,
-        status: int,
-        headers: dict | None = None,
-        message: str = "busy",
-        code: str | None = None,
-    ):
-        self.send(
-            status,
-            json.dumps(dict(error=dict(message=message, code=code))).encode(),
-            headers=headers,
-        )
+    def status_fault(self, status: int, headers=None, message="busy", code: str | None = None):
+        error = dict(error=dict(message=message, code=code))
+        self.send(status, json.dumps(error).encode(), headers=headers)
 
     def page_fault(self, status: int):
         """What a proxy says of a server that is down."""

@@ -11,6 +11,7 @@ import train
 from model import GPTNeo, GPTNeoConfig
 from nanostories.device import set_up_device
 from nanostories.generation.generation_loop import beam_search, generate
+from nanostories.generation.prompts import Sampling
 from nanostories.kernels.attention import story_starts
 from nanostories.training.config import TrainConfig, parse_command_line
 from nanostories.training.state import TrainingState
@@ -133,22 +134,14 @@ def test_packed_short_windows_compiled_and_the_closing_story(config, command_lin
 
 
 # ---- Sampling ----
-def greedy(model: GPTNeo, prompts: list[list[int]]) -> dict[int, list[int]]:
-    completions = generate(model, prompts, temperature=0, stop=0, batch_size=5)
-    return {completion.index: completion.tokens for completion in completions}
-
-
-def beams(model: GPTNeo, prompts: list[list[int]]) -> list[list[int]]:
-    completions = beam_search(model, prompts[:4], beams=4, max_new_tokens=40, stop=0)
-    return [completion.tokens for completion in completions]
-
-
-@pytest.mark.parametrize("write", [greedy, beams])
-def test_texts_are_those_of_the_cpu(write):
+@pytest.mark.parametrize("write, beams", [(generate, 1), (beam_search, 4)])
+def test_texts_are_those_of_the_cpu(write, beams):
     """With weights that make some continuations much likelier than others, as training does."""
-    shape = dict(block_size=96, n_layer=4, n_embd=64, window_size=32)
-    model = random_model(vocab_size=300, **shape)
-    torch.manual_seed(0)
-    prompts = [torch.randint(1, 300, (3 + 5 * i,)).tolist() for i in range(12)]
-    expected = write(model, prompts)
-    assert write(model.to("cuda"), prompts) == expected
+    model = random_model(vocab_size=300, block_size=96, n_layer=4, n_embd=64, window_size=32)
+    sampling = Sampling(temperature=0, beams=beams, max_new_tokens=40)
+    prompts = {}
+    for i in range(12):
+        prompt = torch.randint(1, 300, (3 + 5 * i,), generator=torch.manual_seed(i))
+        prompts[i, 0] = prompt.tolist()
+    expected = sorted(write(model.cpu(), prompts, sampling, stop=0))
+    assert sorted(write(model.to("cuda"), prompts, sampling, stop=0)) == expected

@@ -50,26 +50,39 @@ def write(tmp_path, command_line):
     return call
 
 
-def test_each_story_has_its_own_words_and_is_asked_for_once(write):
-    with serve(tell) as server:
-        assert "python prepare.py --input" in write(server)
+def test_each_story_has_its_own_words_and_is_asked_for_until_it_is_there(write):
+    def refuse_every_other(number, request):
+        return tell(number, request) if number % 2 == 0 else ("say", "No.")
+
+    with serve(refuse_every_other) as server:
+        assert "python prepare.py --input" in write(server, "--concurrency", 1)
         before = write.stories()
-        assert list(sorted(before)) == list(range(8)) and len(server.requests) == 8
-        write(server, "--stories", "10")
-    after = write.stories()
-    assert len(server.requests) == 10 and all(after[index] == before[index] for index in before)
-    assert len({tuple(row["words"]) for row in after.values()}) == 10
+        assert list(before) == list(range(8)) and len(write.rejected()) == 8
+        write(server, "--stories", "10", "--concurrency", 1)
+        after = write.stories()
+        assert len(server.requests) == 20 and before.items() <= after.items()
+        assert len({tuple(row["words"]) for row in after.values()}) == 10
+        for flags in (("--seed", "1"), ("--plain",), ("--language", "French")):
+            assert "choose another --name" in write(server, *flags)
+        assert len(server.requests) == 20
 
 
-REFUSAL = "I'm sorry, but I cannot write stories about this. " + FILLER
+NO_STORIES = [
+    "I can write no such thing.",
+    "对不起，我不能写这个故事。",
+    "— … " * 50,
+    "กี่ปุ้ง " * 9,  # 36 characters with their marks
+    "I'm sorry, but I cannot write stories about this. " + FILLER,
+    "I’m really sorry, but this is not something that I can help with. " + FILLER,
+    "Thank you for asking! As a language model, I am unable to do this. " + FILLER,
+    "I must decline to write this. " + FILLER,
+]
 
 
 @pytest.mark.parametrize(
     "said, flags, reason",
     [
-        (("I can write no such thing.",), (), "refused or too short"),
-        ((REFUSAL,), ("--plain",), "refused or too short"),
-        (("对不起，我不能写这个故事。",), ("--plain",), "refused or too short"),
+        *[((text,), ("--plain",), "refused or too short") for text in NO_STORIES],
         (("A story without any of it. " + FILLER,), (), "without all of its words"),
         (("A story. " + FILLER,), ("--summaries", "--plain"), "without a summary"),
         (("A story. " + FILLER, "length"), ("--plain",), "cut off at the limit of tokens"),
@@ -79,26 +92,23 @@ REFUSAL = "I'm sorry, but I cannot write stories about this. " + FILLER
 def test_what_is_no_story_is_kept_aside_and_asked_for_twice_again(write, said, flags, reason):
     with serve(lambda number, request: ("say", *said)) as server:
         for _ in range(2):
-            assert "no stories" in write(server, "--stories", "3", *flags)
-        assert len(server.requests) == 9 == len({request["seed"] for request in server.requests})
+            assert "no stories" in write(server, "--stories", "2", *flags)
+        assert len(server.requests) == 6 == len({request["seed"] for request in server.requests})
     assert {row["rejected"] for row in write.rejected()} == {reason} and not write.stories()
 
 
-def test_a_story_that_was_refused_once(write):
-    def refuse_every_other(number, request):
-        return tell(number, request) if number % 2 == 0 else ("say", "No.")
+STORIES = [
+    "从前有一只小狗。" * 6,
+    "กาลครั้งหนึ่งนานมาแล้วมีสุนัขตัวเล็กตัวหนึ่ง" * 2,
+    "एक बिल्ली थी। " * 20,
+    '"I cannot sleep," said Tim. ' + FILLER,
+]
 
-    with serve(refuse_every_other) as server:
-        write(server, "--concurrency", "1")
-    assert len(write.stories()) == 8 == len(write.rejected())
 
-
-@pytest.mark.parametrize(
-    "text", ["从前有一只小狗。" * 6, "กาลครั้งหนึ่งนานมาแล้วมีสุนัขตัวเล็กตัวหนึ่ง" * 2, "एक बिल्ली थी। " * 20]
-)
+@pytest.mark.parametrize("text", STORIES)
 def test_forty_words_in_any_script(write, text):
     with serve(lambda number, request: ("say", f"<think>?</think>{text}")) as server:
-        write(server, "--plain", "--language", "its own")
+        write(server, "--plain", "--stories", 1)
     assert {row["text"] for row in write.stories().values()} == {text.strip()}
 
 
@@ -141,38 +151,32 @@ def test_dry_run_shows_a_request_and_sends_none(write, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
     """Three times, by an endpoint that gets everything wrong that it can."""
-    flags = ["--stories", 50, "--base_url", "", "--data_dir", tmp_path, "--name", "mine"]
-    flags += ["--timeout", 2, "--spending", tmp_path / "paid.jsonl", "--max_cost", 100, *PRICES]
+    flags = ["--stories", 50, "--timeout", 2, "--spending", tmp_path / "paid.jsonl"]
+    flags += ["--max_cost", 100, *PRICES]
     with serve(Misbehavior(story_of)) as server:
-        flags[3] = server.url
+        place = ["--base_url", server.url, "--data_dir", tmp_path, "--name", "mine"]
+        command = [sys.executable, ROOT / "synthesize.py", "--model", "m", *place, *flags]
         for n in (5, 10, 20):
-            command = [sys.executable, ROOT / "synthesize.py", "--model", "m", *flags]
             process = subprocess.Popen(list(map(str, command)))
             while len(write.stories()) < n:
                 assert process.poll() is None
                 time.sleep(0.02)
             process.kill()
             process.wait()
-        message = write(server, *map(str, flags))
-    refused = [request for request in server.requests if server.fault.refuses(request)]
+        message = write(server, *flags)
+    refused = {
+        request["messages"][0]["content"]
+        for request in server.requests
+        if server.fault.refuses(request)
+    }
     assert refused and "HTTP 400" in message and "filtered" in message
-    n_refused = len({request["messages"][0]["content"] for request in refused})
-    n_rejected = Counter(row["index"] for row in write.rejected())
-    given_up = [index for index, n in n_rejected.items() if n == 3]
-    assert len(write.stories()) == 50 - n_refused - len(given_up)
+    n_given_up = list(Counter(row["index"] for row in write.rejected()).values()).count(3)
+    assert len(write.stories()) == 50 - len(refused) - n_given_up
     rows = list(read_json_lines(tmp_path / "paid.jsonl"))
     dollars = sum(row["dollars"] for row in rows)
     reserved = sum(row["reserved"] for row in rows)
     # What the endpoint wrote for a process that had been killed is still reserved.
     assert dollars - 1e-9 <= 0.11 * len(server.counted) <= dollars + reserved <= 100
-
-
-def test_other_words_under_the_same_name_are_refused(write):
-    with serve(tell) as server:
-        write(server)
-        for flags in (("--seed", "1"), ("--plain",), ("--language", "French")):
-            assert "choose another --name" in write(server, *flags)
-    assert len(server.requests) == 8
 
 
 def test_bad_input_is_one_line_and_asks_nothing(write, tmp_path):

@@ -2,8 +2,7 @@
 Stories by a model behind an API, with the interface of backends.LocalBackend.
 """
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import regex
@@ -12,11 +11,10 @@ from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.generation.api_client import ApiClient, RequestFailed
 from nanostories.generation.prompts import Continuation, Key, Sampling
+from nanostories.text import SPACELESS
 
-# Of a script with spaces between words.
-STARTS_WITH_WORD = regex.compile(
-    r"(?![\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}])\w"
-)
+# The last character of a prompt and the first one of a reply, if a space belongs between them.
+TWO_WORDS = regex.compile(rf"[^\s{SPACELESS}。、，！？\p{{Ps}}\p{{Pi}}](?![{SPACELESS}])\w")
 
 CONTINUE = (
     "You are given the beginning of a story for small children, which breaks off, perhaps in the"
@@ -40,7 +38,11 @@ class ApiBackend:
         self.failures: dict[int, RequestFailed] = {}  # by the number of the prompt
 
     def identity(self) -> dict:
-        return dict(base_url=f"{self.client.public_url}/", extra=self.client.extra or None)
+        return dict(
+            model=f"api:{self.model}",
+            base_url=f"{self.client.public_url}/",
+            extra=self.client.extra or None,
+        )
 
     def fits(self, prompt: str) -> bool:
         return True
@@ -59,29 +61,29 @@ class ApiBackend:
             seed=int(seed),
         )
 
-    def preview(self, prompts: Sequence[str], n: int, sampling: Sampling) -> str:
-        """What `complete` would ask for n continuations of each prompt, and the cost at most."""
-        keys = itertools.product(range(len(prompts)), range(n))
-        return self.client.preview([self.request(prompts[i], (i, j), sampling) for i, j in keys])
+    def preview(self, prompts: Mapping[Key, str], sampling: Sampling) -> str:
+        """What `complete` would ask, and the cost at most."""
+        requests = [self.request(prompt, key, sampling) for key, prompt in prompts.items()]
+        return self.client.preview(requests)
 
-    def complete(
-        self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling
-    ) -> Iterator[Continuation]:
+    def complete(self, prompts: Mapping[Key, str], sampling: Sampling) -> Iterator[Continuation]:
         """Yields continuations as they arrive; requests that fail go to `failures`."""
 
-        async def write(i: int) -> Continuation:
-            request = self.request(prompts[i], keys[i], sampling)
-            reply = await self.client.chat(allow_cut=True, **request)
+        async def write(key: Key) -> Continuation:
+            prompt = prompts[key]
+            reply = await self.client.chat(allow_cut=True, **self.request(prompt, key, sampling))
+            text = reply.text
             # Chat models drop the space between words.
-            space = " " if prompts[i] and STARTS_WITH_WORD.match(reply.text) else ""
-            return i, space + reply.text, not reply.cut
+            if TWO_WORDS.match(prompt[-1:] + text[:1]):
+                text = " " + text
+            return key, text, not reply.cut
 
         # First one completion of each prompt: one whose requests are refused must not look like an
         # endpoint that fails.
-        order = sorted(range(len(prompts)), key=lambda i: keys[i][1])
-        for i, result in self.client.map(write, order):
+        order = sorted(prompts, key=lambda key: key[1])
+        for key, result in self.client.map(write, order):
             if isinstance(result, RequestFailed):
-                self.failures[keys[i][0]] = result
+                self.failures[key[0]] = result
             else:
                 yield result
 

@@ -200,7 +200,9 @@ class ApiClient:
                 said = "".join(part["text"] for part in said if part["type"] == "text")
             usage = completion.usage
             tokens = (usage.prompt_tokens, usage.completion_tokens) if usage else (None, None)
-            dollars = self.cost(*tokens) if all(tokens) else reserved
+            # Some endpoints leave the counts out, or give 0 for both.
+            is_counted = None not in tokens and any(tokens)
+            dollars = self.cost(*tokens) if is_counted else reserved
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             reason = f"{answer.text[:200]} is no chat completion; is that the URL?"
             raise self.failed(model, reason) from None
@@ -238,7 +240,7 @@ class ApiClient:
                 self.stopped = StopAsking(f"stopped: {reason}")
             await asyncio.sleep(0.05)
         if self.stopped:
-            raise StopAsking
+            raise StopAsking  # map raises the reason
         self.n_in_flight += 1
         return dollars
 

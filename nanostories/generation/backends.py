@@ -2,15 +2,14 @@
 Models that write, with one interface: on this machine (LocalBackend), or behind an API
 (ApiBackend, in api_backend.py).
 
->>> model = open_model("out/demo")  # or hf:roneneldan/TinyStories-33M, or api:gpt-4o-mini
->>> backend = load_backend(model)
->>> sampling = Sampling(temperature=0.8, seed=7)
->>> for i, text, finished in backend.complete(["Once upon a time"], [(0, 0)], sampling):
-...     print(text)
+>>> backend = load_backend(open_model("out/demo"))  # or hf:ID, or api:gpt-4o-mini
+>>> wanted = {(0, 0): "Once upon a time", (0, 1): "Once upon a time"}  # by key: see prompts.py
+>>> for key, text, finished in backend.complete(wanted, Sampling(temperature=0.8, seed=7)):
+...     print(key, text)
 """
 
-import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -27,17 +26,14 @@ from nanostories.generation.prompts import Continuation, Key, Sampling
 from nanostories.kernels import cpu_features
 
 
+@dataclass(eq=False)
 class LocalBackend:
-    """One of our models, or a published one, on this machine. prefix: ids that precede every
-    prompt."""
+    """One of our models, or a published one, on this machine."""
 
-    def __init__(
-        self, model: GPTNeo, tokenizer: Tokenizer, prefix: Sequence[int], batch_size: int = 64
-    ):
-        self.model = model
-        self.tokenizer = tokenizer
-        self.prefix = list(prefix)
-        self.batch_size = batch_size
+    model: GPTNeo
+    tokenizer: Tokenizer
+    prefix: list[int]  # precedes every prompt
+    batch_size: int = 64
 
     def identity(self) -> dict:
         """Goes into samples.jsonl, to tell these weights from others of the same name."""
@@ -49,35 +45,26 @@ class LocalBackend:
         next token."""
         return self.prefix + self.tokenizer.encode(prompt.rstrip()) or [self.tokenizer.end_of_text]
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Without a character at the end of which only some bytes are there."""
+        return self.tokenizer.decode(tokens).rstrip("\ufffd")
+
     def fits(self, prompt: str) -> bool:
         return len(self.encode(prompt)) < self.model.config.block_size
 
     def complete(
-        self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling, on_token=None
+        self, prompts: Mapping[Key, str], sampling: Sampling, on_token=None
     ) -> Iterator[Continuation]:
-        """Yields continuations as they end. The draws for prompt i depend only on (sampling.seed,
-        keys[i])."""
-        ids = [self.encode(prompt) for prompt in prompts]
+        """Yields continuations as they end. The draws for a prompt depend only on its key and
+        sampling.seed."""
+        ids = {key: self.encode(prompt) for key, prompt in prompts.items()}
         stop = self.tokenizer.end_of_text
         if sampling.beams > 1:
-            completions = beam_search(
-                self.model, ids, sampling.beams, sampling.max_new_tokens, stop
-            )
+            completions = beam_search(self.model, ids, sampling, stop)
         else:
-            completions = generate(
-                self.model,
-                ids,
-                max_new_tokens=sampling.max_new_tokens,
-                temperature=sampling.temperature,
-                top_k=sampling.top_k,
-                seed=sampling.seed,
-                stop=stop,
-                batch_size=self.batch_size,
-                keys=keys,
-                on_token=on_token,
-            )
-        for completion in completions:
-            yield completion.index, self.tokenizer.decode(completion.tokens), completion.finished
+            completions = generate(self.model, ids, sampling, stop, self.batch_size, on_token)
+        for key, tokens, finished in completions:
+            yield key, self.decode(tokens), finished
 
 
 def load_backend(model: Model, device: str = "auto", batch_size: int = 64, **api):
@@ -94,31 +81,31 @@ def load_backend(model: Model, device: str = "auto", batch_size: int = 64, **api
     if model.kind == "run":
         tokenizer = Tokenizer(**model.checkpoint["vocabulary"])
         gpt = from_checkpoint(model.checkpoint)
-        return LocalBackend(gpt.to(device), tokenizer, [tokenizer.end_of_text], batch_size)
+        # Training has an end of text before every story.
+        prefix = [tokenizer.end_of_text]
+        return LocalBackend(gpt.to(device), tokenizer, prefix, batch_size)
     directory = model_directory(model.reference)
     settings = read_json(directory / "config.json")
-    if settings.get("model_type") not in HF_KEYS:
+    if settings.get("model_type") in HF_KEYS:
+        gpt, tokenizer = load_model(f"hf:{directory}")
+        is_ours = settings.get("prompt_prefix") == END_OF_TEXT
+        prefix = [tokenizer.end_of_text] if is_ours else []
+    else:
         gpt, tokenizer = load_other(model.reference)
-        # large vocabularies: their logits fill the memory
-        return LocalBackend(gpt.to(device), tokenizer, tokenizer.prefix, batch_size=4)
-    gpt, tokenizer = load_model(f"hf:{directory}")
-    prefix = []
-    # We train with an end of text before every story, so our models need it before prompts; others
-    # do not.
-    if settings.get("prompt_prefix") == END_OF_TEXT:
-        prefix = [tokenizer.end_of_text]
+        prefix = tokenizer.prefix
+        batch_size = 4  # large vocabularies: their logits fill the memory
     return LocalBackend(gpt.to(device), tokenizer, prefix, batch_size)
 
 
 def stream_story(backend: LocalBackend, prompt: str, sampling: Sampling) -> None:
     """Prints the prompt, and one continuation while it is generated."""
-    decoder = codecs.getincrementaldecoder("utf-8")(
-        errors="replace"
-    )  # a character may take several tokens
+    tokens = []
 
     def show(token):
-        print(decoder.decode(backend.tokenizer.decode_bytes([token])), end="", flush=True)
+        before = backend.decode(tokens)
+        tokens.append(token)
+        print(backend.decode(tokens).removeprefix(before), end="", flush=True)
 
     print(prompt.rstrip(), end="", flush=True)
-    ((_, _, finished),) = backend.complete([prompt], [(0, 0)], sampling, on_token=show)
-    print(decoder.decode(b"", final=True) + ("" if finished else " [cut here]"))
+    ((_, _, finished),) = backend.complete({(0, 0): prompt}, sampling, show)
+    print("" if finished else " [cut here]")

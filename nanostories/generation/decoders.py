@@ -47,20 +47,16 @@ class RereadingDecoder:
 
     def read(self, slot, prompt):
         self.texts[slot] = prompt
-        tokens = torch.tensor([prompt], device=self.model.wte.weight.device)
-        positions = torch.arange(len(prompt), device=tokens.device)
-        x = self.model.hidden(tokens, positions, self.model.attention())
-        return self.model.head(x[0, -1])
+        logits, _ = self.model(torch.tensor([prompt], device=self.model.wte.weight.device))
+        return logits[0, -1]
 
     def copy(self, sources, targets):
         texts = [self.texts[source] for source in sources]
         self.texts.update(zip(targets, texts))
 
     def step(self, slots, tokens):
-        logits = []
-        for slot, token in zip(slots, tokens):
-            logits.append(self.read(slot, [*self.texts[slot], token]))
-        return torch.stack(logits)
+        texts = [(slot, [*self.texts[slot], token]) for slot, token in zip(slots, tokens)]
+        return torch.stack([self.read(slot, text) for slot, text in texts])
 
 
 class TorchDecoder:

@@ -2,12 +2,13 @@
 The generation loop: prompts in, completions out as they end, `batch_size` of them at a time;
 sampling and beam search. (decoders.py runs the model and keeps its cache.)
 
->>> for completion in generate(model, prompts, top_k=50, seed=7, stop=tokenizer.end_of_text):
-...     print(completion.index, tokenizer.decode(completion.tokens), completion.finished)
+>>> prompts = {(0, 0): tokenizer.encode("Once upon a time")}
+>>> for key, tokens, finished in generate(model, prompts, Sampling(top_k=50, seed=7), end_of_text):
+...     print(key, tokenizer.decode(tokens), finished)
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,171 +17,170 @@ import torch
 from model import GPTNeo
 from nanostories.cli import UserError
 from nanostories.generation.decoders import make_decoder
+from nanostories.generation.prompts import Key, Sampling
+
+# The key of its prompt; its tokens, without the prompt and without the stop token; whether it ended
+# with the stop token (or was cut at max_new_tokens or at the end of the context)
+Completion = tuple[Key, list[int], bool]
 
 
 @dataclass
-class Completion:
-    index: int  # index of the prompt that this continues
-    tokens: list[int] = field(default_factory=list)  # without the prompt and without the stop token
-    # ended with the stop token; False: cut at max_new_tokens or at the end of the context
-    finished: bool = False
+class GrowingText:
+    """A completion so far."""
+
+    key: Key
+    room: int  # tokens until it is cut
+    random_numbers: np.random.Generator  # one for each of its tokens
+    tokens: list[int] = field(default_factory=list)
 
 
 @torch.inference_mode()
 def generate(
     model: GPTNeo,
-    prompts: Sequence[list[int]],
-    max_new_tokens: int | None = None,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    seed: int = 0,
+    prompts: Mapping[Key, list[int]],
+    sampling: Sampling,
     stop: int | None = None,
     batch_size: int = 64,
-    keys: Sequence[tuple[int, ...]] | None = None,
     on_token: Callable[[int], None] | None = None,
 ) -> Iterator[Completion]:
     """Continues every prompt (a list of ids), `batch_size` at a time, and yields each completion
-    when it ends: at the token `stop`, after `max_new_tokens`, or where the context is full.
-    ValueError if a prompt does not fit the model.
+    when it ends. UserError if a prompt does not fit the model.
 
-    The draws for prompt i depend only on (seed, keys[i]), not on the rest of the batch
-    (TorchDecoder's logits depend on it by rounding); keys are (0,), (1,), … unless given. on_token:
-    called for every token as it is drawn.
+    The draws for a prompt depend only on the seed and its key, not on the rest of the batch
+    (TorchDecoder's logits depend on it by rounding). on_token: called for every token as it is
+    drawn.
     """
-    longest, context = lengths(prompts, model, max_new_tokens)
-    n_slots = spare = min(
-        batch_size, len(prompts)
-    )  # one more slot, the last, keeps the last prompt as it was read
-    decoder = make_decoder(model, n_slots + 1, context, exact=temperature == 0)
-    waiting, free = iter(enumerate(prompts)), list(range(n_slots))
-    growing: dict[int, Completion] = {}  # slot -> its completion so far
-    uniforms = np.zeros(
-        (n_slots, longest), dtype=np.float32
-    )  # the random numbers for each slot's draws
-    logits: list[torch.Tensor] = []  # next-token logits of each growing completion, in their order
-    was_read, first_logits = None, None
-
+    room, context = room_for(prompts, model, sampling)
+    spare = min(batch_size, len(prompts))  # the last slot: it keeps the last prompt as it was read
+    decoder = make_decoder(model, spare + 1, context, exact=sampling.temperature == 0)
+    free = list(range(spare))
+    waiting = iter(prompts.items())
+    growing: dict[int, GrowingText] = {}  # by slot
+    logits: list[torch.Tensor] = []  # of the next token of each growing text, in their order
+    last_prompt = None
     while True:
-        # Who is next: a free slot takes the next prompt at once. Equal prompts in a row are read
-        # only once.
-        for index, prompt in itertools.islice(waiting, len(free)):
-            if prompt != was_read:
-                was_read, first_logits = prompt, decoder.read(spare, prompt)
-                if not first_logits.isfinite().all():
-                    raise UserError(
-                        "the model's logits are not finite: its training diverged or its weights"
-                        " are bad"
-                    )
+        # A free slot takes the next prompt at once. Equal prompts in a row are read only once.
+        for key, prompt in itertools.islice(waiting, len(free)):
+            if prompt != last_prompt:
+                last_prompt = prompt
+                first_logits = read(decoder, spare, prompt)
             slot = free.pop()
             decoder.copy([spare], [slot])
             logits.append(first_logits[None])
-            growing[slot] = Completion(index)
-            generator = np.random.default_rng([seed, *(keys[index] if keys else (index,))])
-            generator.random(out=uniforms[slot], dtype=np.float32)
+            rng = np.random.default_rng([sampling.seed, *key])
+            growing[slot] = GrowingText(key, room[key], rng)
         if not growing:
             return
-        # Draw.
-        uniform = [uniforms[slot, len(completion.tokens)] for slot, completion in growing.items()]
-        tokens = draw(torch.cat(logits), torch.tensor(uniform), temperature, top_k).tolist()
-        # Stop, or write and go on.
-        continuing = {}
-        for (slot, completion), token in zip(list(growing.items()), tokens):
-            completion.finished = token == stop
-            if not completion.finished:
-                completion.tokens.append(token)
+        texts = list(growing.items())
+        uniform = [text.random_numbers.random(dtype=np.float32) for _, text in texts]
+        tokens = draw(torch.cat(logits), torch.tensor(uniform), sampling)
+        for (slot, text), token in zip(texts, tokens.tolist()):
+            if token != stop:
+                text.tokens.append(token)
                 if on_token:
                     on_token(token)
-            full = (
-                len(prompts[completion.index]) + len(completion.tokens) >= model.config.block_size
-            )
-            if completion.finished or full or len(completion.tokens) == longest:
-                yield growing.pop(slot)
+            if token == stop or len(text.tokens) == text.room:
+                yield text.key, text.tokens, token == stop
+                del growing[slot]
                 free.append(slot)
-            else:
-                continuing[slot] = token
-        logits = [decoder.step(list(continuing), list(continuing.values()))] if continuing else []
+        logits = []
+        if growing:
+            last_tokens = [text.tokens[-1] for text in growing.values()]
+            logits.append(decoder.step(list(growing), last_tokens))
 
 
-def lengths(
-    prompts: Sequence[list[int]], model: GPTNeo, max_new_tokens: int | None
-) -> tuple[int, int]:
-    """(most new tokens, longest text including its prompt)"""
+def room_for(
+    prompts: Mapping[Key, list[int]], model: GPTNeo, sampling: Sampling
+) -> tuple[dict[Key, int], int]:
+    """How many tokens may follow each prompt, and the most tokens of a prompt with these."""
     block_size = model.config.block_size
-    for i, prompt in enumerate(prompts):
-        if not 0 < len(prompt) < block_size:
+    room = {}
+    longest = 0
+    for key, prompt in prompts.items():
+        left = block_size - len(prompt)
+        if not prompt or left < 1:
             raise UserError(
-                f"prompt {i} has {len(prompt)} tokens; this model's context takes 1 to"
+                f"prompt {key[0]} has {len(prompt)} tokens; this model's context takes 1 to"
                 f" {block_size - 1}"
             )
-    longest = min(max_new_tokens or block_size, block_size)
-    return longest, min(block_size, max(map(len, prompts), default=0) + longest)
+        room[key] = min(left, sampling.max_new_tokens or left)
+        longest = max(longest, len(prompt) + room[key])
+    return room, longest
 
 
-def draw(
-    logits: torch.Tensor, uniform: torch.Tensor, temperature: float, top_k: int | None
-) -> torch.Tensor:
+def read(decoder, slot: int, prompt: list[int]) -> torch.Tensor:
+    """The logits after a prompt, (V,)."""
+    logits = decoder.read(slot, prompt)
+    if not logits.isfinite().all():
+        raise UserError(
+            "the model's logits are not finite: its training diverged or its weights are bad"
+        )
+    return logits
+
+
+def draw(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """An id for each row of logits, (B, V) -> (B,), by inverting the cumulative distribution at
     `uniform`, (B,)."""
-    if temperature == 0:
+    if sampling.temperature == 0:
         return logits.argmax(-1)
-    values, ids = (
-        logits.float() - logits.amax(-1, keepdim=True).float(),
-        None,
-    )  # or a tiny temperature overflows
-    if top_k:
-        values, ids = values.topk(min(top_k, values.size(-1)), dim=-1)
-    cumulative = torch.softmax(values / max(temperature, 1e-37), dim=-1).cumsum(
-        -1
-    )  # smaller ones are 0 in float32
+    # Below the largest, or a tiny temperature overflows.
+    values = logits.float() - logits.amax(-1, keepdim=True).float()
+    ids = None
+    if sampling.top_k:
+        values, ids = values.topk(min(sampling.top_k, values.size(-1)))
+    temperature = max(sampling.temperature, 1e-37)  # smaller ones are 0 in float32
+    cumulative = (values / temperature).softmax(-1).cumsum(-1)
     target = uniform.to(cumulative.device)[:, None] * cumulative[:, -1:]
     choice = torch.searchsorted(cumulative, target, right=True).clamp(max=values.size(-1) - 1)
-    return (choice if ids is None else ids.gather(-1, choice))[:, 0]
+    if ids is not None:
+        choice = ids.gather(-1, choice)
+    return choice[:, 0]
 
 
 @torch.inference_mode()
 def beam_search(
-    model: GPTNeo,
-    prompts: Sequence[list[int]],
-    beams: int,
-    max_new_tokens: int | None = None,
-    stop: int | None = None,
+    model: GPTNeo, prompts: Mapping[Key, list[int]], sampling: Sampling, stop: int | None = None
 ) -> Iterator[Completion]:
-    """Yields the most likely continuation of each prompt, one after the other. Texts compete by
-    their mean log-probability per token, as in transformers.generate(num_beams=beams): candidates
-    that end are set aside, and the search ends when no growing text could beat the worst of the
-    `beams` best of those."""
-    longest, context = lengths(prompts, model, max_new_tokens)
-    decoder = make_decoder(model, beams, context, exact=True)
-    for index, prompt in enumerate(prompts):
-        logits = decoder.read(0, prompt)[None]
-        growing = [(0.0, [])]  # log-probability and tokens of the text in each slot
-        ended: list[
-            tuple[float, list[int], bool]
-        ] = []  # mean log-probability, tokens, whether ended by itself
-        last = min(longest, model.config.block_size - len(prompt))
-        for length in range(1, last + 1):
-            scores = torch.log_softmax(logits, -1) + torch.tensor(
-                [[score] for score, _ in growing]
-            ).to(logits)
-            best, flat = (x.tolist() for x in scores.flatten().topk(min(2 * beams, scores.numel())))
-            candidates = [
-                (score, *divmod(i, scores.size(1))) for score, i in zip(best, flat)
-            ]  # score, slot, token
-            stopped = [(score, slot) for score, slot, token in candidates[:beams] if token == stop]
-            ended += [(score / length, growing[slot][1], True) for score, slot in stopped]
-            continuing = [candidate for candidate in candidates if candidate[-1] != stop][:beams]
-            growing = [(score, growing[slot][1] + [token]) for score, slot, token in continuing]
-            if length == last:
-                ended += [(score / length, text, False) for score, text in growing]
-            ended = sorted(ended, key=lambda text: -text[0])[:beams]
-            if (
-                length == last
-                or not growing
-                or len(ended) == beams
-                and growing[0][0] / length <= ended[-1][0]
-            ):
-                break
-            if moved := {new: old for new, (_, old, _) in enumerate(continuing) if new != old}:
-                decoder.copy([*moved.values()], [*moved])
-            logits = decoder.step(list(range(len(growing))), [text[-1] for _, text in growing])
-        yield Completion(index, ended[0][1], ended[0][2])
+    """Yields the most likely continuation of each prompt, one after the other."""
+    room, context = room_for(prompts, model, sampling)
+    decoder = make_decoder(model, sampling.beams, context, exact=True)
+    for key, prompt in prompts.items():
+        _, tokens, finished = most_likely(decoder, prompt, room[key], sampling.beams, stop)
+        yield key, tokens, finished
+
+
+def most_likely(
+    decoder, prompt: list[int], room: int, beams: int, stop: int | None
+) -> tuple[float, list[int], bool]:
+    """Mean log-probability of a token, tokens, and whether it ended by itself. Texts compete by
+    that mean, as in transformers.generate(num_beams=beams): candidates that end are set aside, and
+    the search ends when no growing text now beats the worst of the `beams` best of those."""
+    logits = read(decoder, 0, prompt)[None]
+    growing = [(0.0, [], 0)]  # log-probability, tokens, the slot that they come from
+    ended = []
+    for length in range(1, room + 1):
+        before = torch.tensor([text[0] for text in growing]).to(logits)
+        scores = logits.log_softmax(-1) + before[:, None]  # (texts, V)
+        best = scores.flatten().topk(min(2 * beams, scores.numel()))
+        candidates = []
+        for rank, (score, i) in enumerate(zip(best.values.tolist(), best.indices.tolist())):
+            slot, token = divmod(i, scores.size(1))
+            tokens = growing[slot][1]
+            if token != stop:
+                candidates.append((score, [*tokens, token], slot))
+            elif rank < beams:
+                ended.append((score / length, tokens, True))
+        growing = candidates[:beams]
+        if length == room:
+            ended += [(score / length, tokens, False) for score, tokens, _ in growing]
+        ended = sorted(ended, key=lambda text: -text[0])[:beams]
+        if length == room or not growing:
+            break
+        if len(ended) == beams and growing[0][0] / length <= ended[-1][0]:
+            break
+        moved = {new: old for new, (_, _, old) in enumerate(growing) if new != old}
+        if moved:
+            decoder.copy(list(moved.values()), list(moved))
+        last_tokens = [tokens[-1] for _, tokens, _ in growing]
+        logits = decoder.step(list(range(len(growing))), last_tokens)
+    return ended[0]

@@ -21,15 +21,17 @@ from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.token_files import load_meta_and_tokens, load_stories
 from nanostories.corpus.tokenizer import Tokenizer
+from nanostories.text import SPACELESS
 
 UNSEEN_WORDS = Path(__file__).parents[2] / "prompts" / "unseen_words.txt"
 SPLITS = dict(val="validation", train="training")
 
-# Chinese and Japanese have no space between words: there, each character.
-WORD = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]|[^\s\p{Han}\p{Hiragana}\p{Katakana}]+")
+# A story is cut between these: words with all that stands against them or, in scripts without
+# spaces, characters with the punctuation behind them.
+WORD = regex.compile(rf"[{SPACELESS}]\p{{M}}*[\p{{Po}}\p{{Pe}}\p{{Pf}}]*|[^\s{SPACELESS}]+")
 
 Key = tuple[int, int]  # number of the prompt, number of the completion
-Continuation = tuple[int, str, bool]  # index of the prompt, the text, whether it ended by itself
+Continuation = tuple[Key, str, bool]  # the text, and whether it ended by itself
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,11 @@ class Prompt:
 
     def row(self) -> dict:
         """Its fields in samples.jsonl; for one that is only a header, with the fields of that."""
+        row = dict(prompt=self.text, reference=self.reference)
         headed = instruct_headers.read(self.text)
-        instruction = dict(instruction=headed.instruction) if headed and not headed.story else {}
-        return dict(prompt=self.text, reference=self.reference) | instruction
+        if headed and not headed.story:
+            row["instruction"] = headed.instruction
+        return row
 
 
 def read_prompts(path: Path) -> list[Prompt]:
@@ -63,7 +67,10 @@ def read_prompts(path: Path) -> list[Prompt]:
 
 
 def first_words(text: str, n: int) -> str:
-    return text[: max((word.end() for word in itertools.islice(WORD.finditer(text), n)), default=0)]
+    end = 0
+    for word in itertools.islice(WORD.finditer(text), n):
+        end = word.end()
+    return text[:end]
 
 
 def openings(directory: Path, n: int) -> list[str]:
@@ -72,9 +79,10 @@ def openings(directory: Path, n: int) -> list[str]:
     found = {}
     for text in itertools.islice(load_stories(directory, "val")[1], 200):
         headed = instruct_headers.read(text)
-        opening = first_words(headed.story if headed else text, 7)
-        found.setdefault(first_words(opening, 1), opening)
-    return [text for text in found.values() if text][:n]
+        story = headed.story if headed else text
+        found.setdefault(first_words(story, 1), first_words(story, 7))
+    found.pop("", None)
+    return list(found.values())[:n]
 
 
 def evaluation_prompts(
@@ -90,7 +98,7 @@ def evaluation_prompts(
     words; in a corpus with headers, the header is the prompt and the whole story the reference.
 
     ask: such as ["words", "words,summary"], for two prompts from each story whose header has all
-    these fields: one with only the words, and one with both. ValueError if the split has too few
+    these fields: one with only the words, and one with both. UserError if the split has too few
     stories.
     """
     meta, tokens = load_meta_and_tokens(directory, split)
@@ -99,37 +107,43 @@ def evaluation_prompts(
     places = np.arange(1, len(ends))
     if seed is not None:
         np.random.default_rng(seed).shuffle(places)
-    texts = (tokenizer.decode(tokens[ends[place - 1] + 1 : ends[place]]) for place in places)
-    kinds = [kind.split(",") for kind in ask]
-    if kinds or "headers" in meta:
-        needed = {field for kind in kinds for field in kind}
-        stories = (
-            story
-            for story in map(instruct_headers.read, texts)
-            if story and needed <= story.fields.keys()
-        )
-        headed = (story.only(kind) for story in stories for kind in kinds or [story.fields])
-        prompts = (Prompt(story.header, f"\n\n{story.story}") for story in headed)
-    else:
-        prompts = (cut_story(text, cut) for text in texts)
-    n_each = len(kinds) or 1  # prompts from each story
-    chosen = list(itertools.islice(prompts, n * n_each))
-    if len(chosen) < n * n_each:
-        few = f"{len(chosen) // n_each} stories" + f" whose header has {', '.join(ask)}" * bool(ask)
-        raise UserError(f"{directory}: after the first, its {split} split has {few}, not {n}")
-    return chosen
+    prompts = []
+    n_stories = 0
+    for place in places:
+        text = tokenizer.decode(tokens[ends[place - 1] + 1 : ends[place]])
+        if ask or "headers" in meta:
+            found = header_prompts(text, ask)
+        else:
+            found = [cut_story(text, cut)]
+        prompts += found
+        n_stories += bool(found)
+        if n_stories == n:
+            return prompts
+    few = f"{n_stories} stories"
+    if ask:
+        few += f" whose header has {', '.join(ask)}"
+    raise UserError(f"{directory}: after the first, its {split} split has {few}, not {n}")
+
+
+def header_prompts(text: str, ask: Sequence[str]) -> list[Prompt]:
+    """None if the header lacks one of the fields."""
+    story = instruct_headers.read(text)
+    if not story or not story.fields.keys() >= set(",".join(ask).split(",")) - {""}:
+        return []
+    headers = [story.only(fields.split(",")) for fields in ask] or [story]
+    return [Prompt(headed.header, f"\n\n{story.story}") for headed in headers]
 
 
 def cut_story(story: str, share: float) -> Prompt:
-    words = list(WORD.finditer(story))
-    end = words[max(1, int(share * len(words))) - 1].end()
-    return Prompt(story[:end], story[end:])
+    n = int(share * len(WORD.findall(story)))
+    beginning = first_words(story, max(1, n))
+    return Prompt(beginning, story.removeprefix(beginning))
 
 
 def unseen_word_prompts(directory: Path, n: int, seed: int) -> list[Prompt]:
     """n headers of one noun, one verb and one adjective each, words of prompts/unseen_words.txt
     that the training stories (and their headers) have in no inflected form. Each word is in one
-    header. ValueError if there are too few.
+    header. UserError if there are too few.
 
     One of the paper's tests of memorization: does the model use words that it never saw? There are
     no true stories.
@@ -138,28 +152,20 @@ def unseen_word_prompts(directory: Path, n: int, seed: int) -> list[Prompt]:
 
     meta, stories = load_stories(directory, "train")
     total = meta["splits"]["train"]["stories"]
-    bar = tqdm(
-        stories,
-        "reading training words",
-        total,
-        unit=" stories",
-        disable=None,
-        delay=1,
-        leave=False,
-    )
-    seen = {word for story in bar for word in re.findall("[a-z]+", story.lower())}
-    rng, unseen = random.Random(seed), []
+    seen = set()
+    for story in tqdm(stories, "reading training words", total, disable=None, delay=1, leave=False):
+        seen.update(re.findall("[a-z]+", story.lower()))
+    rng = random.Random(seed)
+    unseen = []  # nouns, verbs, adjectives
     for line in UNSEEN_WORDS.read_text(encoding="utf-8").split("\n\n"):
         kind, *words = line.split()
-        unseen.append([word for word in words if seen.isdisjoint(inflections(word))])
-        rng.shuffle(unseen[-1])
-        if len(unseen[-1]) < n:
-            few = (
-                f"its training stories lack {len(unseen[-1])} of the {kind[:-1]} in"
-                f" {UNSEEN_WORDS.name}, not {n}"
+        words = [word for word in words if seen.isdisjoint(inflections(word))]
+        if len(words) < n:
+            raise UserError(
+                f"{directory}: its training stories lack {len(words)} of the {kind[:-1]} in"
+                f" {UNSEEN_WORDS.name}, not {n}; add rarer ones, or ask for fewer prompts"
             )
-            raise UserError(f"{directory}: {few}; add rarer ones, or ask for fewer prompts")
-    return [
-        Prompt(instruct_headers.format_header(dict(words=", ".join(words))))
-        for words in itertools.islice(zip(*unseen), n)
-    ]
+        rng.shuffle(words)
+        unseen.append(words[:n])
+    headers = [dict(words=", ".join(words)) for words in zip(*unseen)]
+    return [Prompt(instruct_headers.format_header(header)) for header in headers]

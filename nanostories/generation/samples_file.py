@@ -9,16 +9,77 @@ search in a directory of their own below it.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from nanostories.cli import UserError
-from nanostories.files import write_bytes
-from nanostories.generation.prompts import Key
+from nanostories.files import append_json, read_json_lines, write_bytes
+from nanostories.generation.prompts import Key, Prompt
 
 SAMPLES = dict(val="samples.jsonl", train="samples-train.jsonl")  # by split
 UNSEEN = "samples-unseen.jsonl"  # by sample.py --unseen_words, for instruct.py
 TYPES = dict(prompt_index=int, sample_index=int, prompt=str, completion=str, reference=str | None)
+
+
+@dataclass
+class Samples:
+    """The completions of these prompts by one model, sampled in one way. UserError if a file has
+    stories that were sampled otherwise.
+
+    Until `finish` writes them to samples.jsonl in the order of the prompts, each is appended to
+    samples.jsonl.part as it ends, so that a kill loses none. What an earlier call left in either
+    file is kept.
+    """
+
+    path: Path
+    model: str
+    settings: dict  # in each row
+    prompts: Mapping[int, Prompt]
+
+    def __post_init__(self):
+        self.part = self.path.with_name(self.path.name + ".part")
+        self.rows = read_rows(self.path)
+        for row in read_json_lines(self.part):
+            self.rows[row["prompt_index"], row["sample_index"]] = row
+        for (i, _), row in self.rows.items():
+            self.require_same_settings(i, row)
+
+    def require_same_settings(self, i: int, row: dict) -> None:
+        expected = dict.fromkeys(("split", "draw", "cut")) | self.settings
+        if i in self.prompts:
+            expected |= self.prompts[i].row()
+        differing = [name for name, value in expected.items() if row.get(name) != value]
+        if differing:
+            raise UserError(
+                f"{self.path} or its .part has stories with another {', '.join(differing)}: delete"
+                " or rename the file, or give --out another directory"
+            )
+
+    def missing(self, n: int) -> dict[Key, str]:
+        """The prompts of those of n completions each that are not there."""
+        wanted = numbered(self.prompts, n)
+        return {key: prompt for key, prompt in wanted.items() if key not in self.rows}
+
+    def add(self, key: Key, completion: str, finished: bool) -> None:
+        row = dict(model=self.model) | self.settings
+        row |= dict(prompt_index=key[0], sample_index=key[1]) | self.prompts[key[0]].row()
+        row |= dict(completion=completion, finished=finished)
+        append_json(self.part, row)
+        self.rows[key] = row
+
+    def finish(self) -> None:
+        write_rows(self.path, [self.rows[key] for key in sorted(self.rows)])
+        self.part.unlink(missing_ok=True)
+
+
+def numbered(prompts: Mapping[int, Prompt], n: int) -> dict[Key, str]:
+    """{(number of the prompt, number of the completion): the prompt} of n completions of each."""
+    wanted = {}
+    for i, prompt in prompts.items():
+        for j in range(n):
+            wanted[i, j] = prompt.text
+    return wanted
 
 
 def samples_directory(run: Path, temperature: float, beams: int = 1) -> Path:
@@ -37,31 +98,30 @@ def model_directory(directory: Path) -> Path:
 
 
 def read_rows(path: Path) -> dict[Key, dict]:
-    """{(prompt_index, sample_index): row}; {} if there is no file. ValueError names a line that is
+    """{(prompt_index, sample_index): row}; {} if there is no file. UserError names a line that is
     no completion."""
     rows = {}
-    for number, line in enumerate(path.read_bytes().split(b"\n") if path.exists() else [], 1):
+    if not path.exists():
+        return rows
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
             row |= dict(prompt="", reference=None) | row
-            if not all(isinstance(row.get(name), kind) for name, kind in TYPES.items()):
-                raise TypeError
+            valid = all(isinstance(row.get(name), kind) for name, kind in TYPES.items())
         except (ValueError, TypeError, RecursionError):
-            message = (
+            valid = False
+        if not valid:
+            raise UserError(
                 f"{path}: line {number} is no completion by sample.py: delete it, or rename the"
                 " file"
             )
-            raise UserError(message) from None
         rows[row["prompt_index"], row["sample_index"]] = row
     return rows
 
 
 def write_rows(path: Path, rows: Iterable[dict]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, "".join(map(line_of, rows)).encode())
-
-
-def line_of(row: dict) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+    write_bytes(path, "".join(lines).encode())

@@ -24,44 +24,49 @@ def log_likelihoods(
     """Natural-log likelihoods, (tokens of the text,) float32, for each pair: ids before a text (at
     least one), and ids of the text. If both together exceed the model's context, they are read in
     windows."""
-    model, device, context = (
-        backend.model,
-        backend.model.wte.weight.device,
-        backend.model.config.block_size,
-    )
-    nats = [torch.zeros(len(text)) for _, text in pairs]
-    spans = [windows(len(prompt), len(prompt) + len(text), context) for prompt, text in pairs]
-    readings = [(i, *window) for i, span in enumerate(spans) for window in span]
-    readings.sort(key=lambda reading: reading[3] - reading[1])
+    model = backend.model
+    nats = []  # of each text
+    readings = []  # (number of the pair, *window)
+    for i, (prompt, text) in enumerate(pairs):
+        nats.append(torch.zeros(len(text)))
+        n = len(prompt) + len(text)
+        for window in windows(len(prompt), n, model.config.block_size):
+            readings.append((i, *window))
+    readings.sort(key=length_of)
     while readings:
-        length = readings[-1][3] - readings[-1][1]  # the longest of the batch, as they are sorted
-        size = max(1, min(backend.batch_size, BATCH_TOKENS // length))
-        readings, batch = readings[:-size], readings[-size:]
+        size = max(1, min(backend.batch_size, BATCH_TOKENS // length_of(readings[-1])))
+        batch = readings[-size:]
+        del readings[-size:]
+        ids = []
+        for i, start, _, end in batch:
+            prompt, text = pairs[i]
+            ids.append(torch.tensor((prompt + text)[start:end]))
         # Shorter ones are padded at the end, where causal attention never looks.
-        ids = [torch.tensor((pairs[i][0] + pairs[i][1])[start:end]) for i, start, _, end in batch]
-        tokens = pad_sequence(ids, batch_first=True).to(device)  # (B, T)
-        x = model.hidden(
-            tokens[:, :-1], torch.arange(tokens.size(1) - 1, device=device), model.attention()
-        )  # (B, T - 1, C)
+        tokens = pad_sequence(ids, batch_first=True).to(model.wte.weight.device)  # (B, T)
+        positions = torch.arange(tokens.size(1) - 1, device=tokens.device)
+        x = model.hidden(tokens[:, :-1], positions, model.attention())  # (B, T - 1, C)
         for row, (i, start, first, end) in enumerate(batch):
-            logits, n_before = (
-                model.head(x[row, first - 1 - start : end - 1 - start]),
-                len(pairs[i][0]),
-            )
-            scored = -F.cross_entropy(
-                logits, tokens[row, first - start : end - start], reduction="none"
-            )
-            nats[i][first - n_before : end - n_before] = scored.cpu()
-            if bar is not None and end == n_before + len(pairs[i][1]):
+            logits = model.head(x[row, first - 1 - start : end - 1 - start])
+            targets = tokens[row, first - start : end - start]
+            losses = F.cross_entropy(logits, targets, reduction="none")
+            prompt, text = pairs[i]
+            nats[i][first - len(prompt) : end - len(prompt)] = -losses.cpu()
+            if bar is not None and end == len(prompt) + len(text):
                 bar.update()
     return nats
+
+
+def length_of(reading: tuple[int, int, int, int]) -> int:
+    _, start, _, end = reading
+    return end - start
 
 
 def windows(n_before: int, n: int, context: int) -> Iterator[tuple[int, int, int]]:
     """(start, first, end): ids[start : end - 1] are read at once, and ids[first:end] are predicted.
     Each window begins half a context after the previous one, so that every later prediction still
     has half a context before it."""
-    start, first = 0, n_before
+    start = 0
+    first = n_before
     while first < n:
         end = min(n, start + context + 1)
         if end > first:

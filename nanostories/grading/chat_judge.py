@@ -21,7 +21,7 @@ import random
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
@@ -117,12 +117,11 @@ def read_reply(text: str, names: Sequence[str] = ()) -> dict[str, float]:
 
 def json_in(text: str) -> dict | list:
     """The object in a text, or the array, if it has just one."""
-    arrays = set(re.findall(r"\[\s*-?[\d.]+(?:\s*,\s*-?[\d.]+)*\s*\]", text))
     try:
         if "{" in text:
             return dict(json.loads(text[text.index("{") : text.rfind("}") + 1]))
-        (array,) = map(json.loads, arrays)
-        return array
+        arrays = set(re.findall(r"\[\s*-?[\d.]+(?:\s*,\s*-?[\d.]+)*\s*\]", text))
+        return json.loads(arrays.pop()) if len(arrays) == 1 else {}
     except (ValueError, RecursionError):
         return {}
 
@@ -163,6 +162,7 @@ class ChatJudge:
     question: Question
     client: object  # an ApiClient
     repeats: int = 1  # gradings of each story
+    usefulness: Usefulness = field(default_factory=Usefulness, compare=False)
 
     @property
     def name(self) -> str:
@@ -177,11 +177,8 @@ class ChatJudge:
         missing = self.missing(stories, cache)
         random.Random(0).shuffle(missing)  # so that a budget that runs out does not favor a run
         problems = []
-        usefulness = Usefulness()
         with tqdm(desc=f"{self.name} grades", total=len(missing), disable=None, delay=1) as bar:
-            for _, problem in self.client.map(
-                lambda job: self.ask(*job, cache, usefulness), missing
-            ):
+            for _, problem in self.client.map(lambda job: self.ask(*job, cache), missing):
                 if problem:
                     problems.append(problem)
                 bar.update()
@@ -217,9 +214,12 @@ class ChatJudge:
                 return None, messages
             text = reply["text"].strip()
             messages.append({"role": "assistant", "content": text})
-        return read_reply(text, self.question.names(story)), messages
+        try:
+            return read_reply(text, self.question.names(story)), messages
+        except UserError:  # a reply to the same question, when it had other scores
+            return None, messages[:-1]
 
-    async def ask(self, story: Story, repeat: int, cache, usefulness: Usefulness) -> None:
+    async def ask(self, story: Story, repeat: int, cache) -> None:
         """Asks until the cache has usable replies to all questions. Each goes to the cache at once,
         so that a killed call loses none. RequestFailed after too many unusable ones."""
         from nanostories.generation.api_client import BadReply, RequestFailed
@@ -240,11 +240,11 @@ class ChatJudge:
             if len(messages) == 2 * n_turns - 1:  # the scores are due
                 try:
                     read_reply(reply.text, self.question.names(story))
-                    usefulness.has_worked = True
+                    self.usefulness.has_worked = True
                 except UserError as error:
                     problem = error
                     is_usable = False
-                    usefulness.count_unusable(reply.text, error)
+                    self.usefulness.count_unusable(reply.text, error)
             if is_usable:
                 asked = {"judge": self.name, "url": self.client.public_url, "repeat": repeat}
                 cache.add(self.key(messages, repeat), asked | vars(reply))

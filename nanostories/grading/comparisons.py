@@ -60,7 +60,9 @@ class Comparison:
         """{(score, control): how often the true ending scores above the spoiled one of the same
         prompt, ties as half; and of how many prompts}"""
         found = {}
-        for name, control in itertools.product(self.scores if self.judge else (), SPOILED):
+        if not self.judge:
+            return found
+        for name, control in itertools.product(self.scores, SPOILED):
             better, worse = paired(self.scores[name], TRUE_ENDING, control)
             if len(better):
                 won = (np.sign(better - worse) + 1) / 2
@@ -126,11 +128,17 @@ class Comparison:
     def pairs(self) -> Iterator[tuple[str, str]]:
         """The runs that are compared: those that were sampled alike, not the judge's own; and each
         with the true endings of its prompts."""
-        for a, b in itertools.combinations(self.others, 2):
-            if a.sampling == b.sampling and not self.failures_differ:
-                yield a.name, b.name
+        if not self.failures_differ:
+            for a, b in itertools.combinations(self.others, 2):
+                if a.sampling == b.sampling:
+                    yield a.name, b.name
         for run in self.others if self.judge else ():
             yield run.name, TRUE_ENDING
+
+    @property
+    def n_failed(self) -> int:
+        """Gradings."""
+        return sum(scores is None for own in self.grades.values() for scores in own)
 
     @property
     def failures_differ(self) -> bool:
@@ -202,7 +210,9 @@ class Comparison:
     def judge_warnings(self) -> Iterator[str]:
         if not self.wins:
             how = "run grade.py with --controls"
-            if is_likelihood_judge(self.judge) or not self.group.controls[TRUE_ENDING]:
+            if self.judge.endswith("(imported)"):
+                how = "it has not graded the controls"
+            elif is_likelihood_judge(self.judge) or not self.group.controls[TRUE_ENDING]:
                 how = "controls need true endings, which `python sample.py --eval 50` keeps"
             yield f"{self.judge} is untested; {how}"
         for name in self.scores:

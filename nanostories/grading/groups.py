@@ -13,7 +13,6 @@ from pathlib import Path
 from nanostories.corpus.token_files import text_identity
 from nanostories.generation.prompts import WORD, first_words
 from nanostories.grading.controls import make_controls
-from nanostories.grading.scores import TRUE_ENDING
 from nanostories.grading.stories import Run, Story
 
 
@@ -61,22 +60,18 @@ class Group:
         names = [run.name for run in self.runs]
         return ", ".join(names if len(names) < 4 else [*names[:2], f"{len(names) - 2} more"])
 
-    @property
-    def has_true_endings(self) -> bool:
-        return bool(self.controls[TRUE_ENDING])
-
 
 def group_runs(runs: Sequence[Run], data: Path | None = None) -> list[Group]:
-    """A run joins the first group with which it shares half of its own prompts, or of those of the
-    group's first run."""
-    groups = []
+    """A run joins the first group with which it shares half of its own prompts, or of those that
+    the group shares."""
+    groups = []  # (runs, the prompts that all of them have)
     for run in runs:
-        for members in groups:
-            first = set(members[0].beginnings)
-            fewer = min(len(first), len(run.beginnings))
-            if len(first.intersection(run.beginnings)) >= fewer / 2:
+        own = set(run.beginnings)
+        for members, shared in groups:
+            if len(shared & own) >= min(len(shared), len(own)) / 2:
                 members.append(run)
+                shared &= own  # in place
                 break
         else:
-            groups.append([run])
-    return [Group(members, data) for members in groups]
+            groups.append(([run], own))
+    return [Group(members, data) for members, _ in groups]

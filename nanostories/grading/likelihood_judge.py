@@ -30,7 +30,7 @@ from tqdm import tqdm
 from nanostories.checkpoints.models import open_model
 from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
-from nanostories.corpus.token_files import load_stories, text_identity
+from nanostories.corpus.token_files import load_stories
 from nanostories.generation.backends import LocalBackend, load_backend
 from nanostories.generation.prompts import cut_story
 from nanostories.generation.token_likelihoods import log_likelihoods
@@ -141,12 +141,6 @@ class LikelihoodJudge:
         judge = self.model.directory.resolve()
         other = run.model.directory.resolve()
         return other.is_relative_to(judge) or judge.is_relative_to(other)
-
-    def learned_other_text(self, group: Group) -> bool:
-        """Whether it was trained on another text than the group's prompts are from: its training
-        stories may be among them."""
-        own = self.model.corpus
-        return bool(own and group.text and text_identity(own) != group.text)
 
     def key(self, texts: Sequence[Texts]) -> str:
         """Equal for the same texts by the same weights, wherever they are stored."""

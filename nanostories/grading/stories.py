@@ -96,6 +96,11 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
                 f"{directory}: no such directory; name a run, or a directory of runs such as out/"
             )
     common = Path(os.path.relpath(os.path.commonpath([path.resolve() for path in directories])))
+    if common.resolve() == Path(common.resolve().anchor):
+        places = " and ".join(map(str, directories))
+        raise UserError(
+            f"{places} have only the root in common, where grades.json would be written"
+        )
     found = set()
     for directory in directories:
         found |= {path.parent.resolve() for path in directory.rglob("samples.jsonl")}

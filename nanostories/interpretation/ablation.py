@@ -2,8 +2,8 @@
 Does a part of the model matter? The increase in loss when its output is replaced by its mean over
 other stories.
 
-The model is run again without each part. In float32: most neurons matter less than the rounding of
-bfloat16.
+The model is run again without each part, in float32: most neurons matter less than the rounding of
+bfloat16 or TF32.
 
 An interval says how much the increase depends on the stories, not whether the part does anything
 useful: without a head of random weights the loss may increase, too. So a head matters if its

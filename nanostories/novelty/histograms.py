@@ -2,56 +2,53 @@
 The picture of rouge.py: how each metric is distributed over the completions of one or several runs.
 """
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from matplotlib.figure import Figure
 
-STYLES = dict(color="C0", histtype="step", linewidth=1.8), dict(color="C1", alpha=0.35)
+from nanostories.novelty.intervals import ClusteredValues, Metric
+
+COMPLETIONS = {"color": "C0", "histtype": "step", "linewidth": 1.8}
+BASELINE = {"color": "C1", "alpha": 0.35}
+N_BINS = 40
 
 
-def histograms(titles: dict[str, str], runs: list[tuple[str, dict, dict]]) -> Figure:
-    """A row for each run, with a panel for each metric: lines are completions, areas their
-    baseline. The last panel shows which shares of k-grams occur in the training set.
+def histograms(runs: Mapping[str, Mapping[str, Metric]], names: Sequence[str]) -> Figure:
+    """A row for each run, with a panel for each of these metrics that all runs have.
 
-    titles: {metric: title} of the panels. runs: (name, compared, metrics) as in rouge.Analysis.
-    """
-    titles = {
-        name: title
-        for name, title in titles.items()
-        if any(name in compared for _, compared, _ in runs)
-    }
-    figure = Figure(figsize=(3.4 * (len(titles) + 1), 1 + 2.4 * len(runs)), layout="constrained")
-    *columns, last = figure.subplots(len(runs), len(titles) + 1, squeeze=False).T
-    for panels, (name, title) in zip(columns, titles.items()):
-        texts = [
-            [each.values[~np.isnan(each.values)] for each in run[1].get(name, ()) if each]
-            for run in runs
-        ]
-        largest = max(0.01, *(values.max(initial=0) for both in texts for values in both))
-        step = np.ceil(largest / 40)  # whole words
-        bins = (
-            np.arange(-0.5, largest + step, step) if name == "span" else np.linspace(0, largest, 41)
-        )
-        for axes, both in zip(panels, texts):
-            for values, style in zip(both, STYLES):
-                axes.hist(
-                    values, bins, weights=np.full(len(values), 100 / max(len(values), 1)), **style
-                )
-            axes.set_xlabel(title, fontsize=8)
-    for axes, first, (label, _, figures) in zip(last, columns[0] if columns else last, runs):
-        shares = {
-            int(name.removeprefix("share_")): figures[name]
-            for name in figures
-            if name.startswith("share_")
-        }
-        for column, color in (("completions", "C0"), ("baseline", "C1")):
-            means = {k: 100 * share[column][0] for k, share in shares.items() if column in share}
-            axes.plot(means.keys(), means.values(), color=color, marker="o")
-        axes.set_ylim(0, 103)
-        axes.set_xlabel("% of k-grams in the training set, over k", fontsize=8)
-        first.set_title(label, loc="left", fontsize=9)
-        first.set_ylabel("texts (%)", fontsize=8)
-    figure.suptitle(
-        "Blue: completions. Orange: held-out stories (for true endings: those of others)",
-        fontsize=10,
-    )
+    runs: {label: {name: metric}}."""
+    names = [name for name in names if all(name in metrics for metrics in runs.values())]
+    size = (3.4 * len(names), 1 + 2.4 * len(runs))
+    figure = Figure(figsize=size, layout="constrained")
+    rows = figure.subplots(len(runs), len(names), squeeze=False)
+    for panels, label in zip(rows, runs):
+        panels[0].set_title(label, loc="left", fontsize=9)
+        panels[0].set_ylabel("texts (%)", fontsize=8)
+    for panels, name in zip(rows.T, names):
+        metrics = [metrics[name] for metrics in runs.values()]
+        bins = common_bins(metrics)
+        for axes, metric in zip(panels, metrics):
+            draw_histogram(axes, metric.completions, bins, COMPLETIONS)
+            draw_histogram(axes, metric.baseline, bins, BASELINE)
+            axes.set_xlabel(metric.title, fontsize=8)
+    title = "Blue: completions. Orange: held-out stories (for true endings: other stories' endings)"
+    figure.suptitle(title, fontsize=10)
     return figure
+
+
+def common_bins(metrics: Sequence[Metric]) -> np.ndarray:
+    """The same for all runs, so that their panels can be compared."""
+    values = [metric.completions.values for metric in metrics]
+    values += [metric.baseline.values for metric in metrics]
+    largest = max(0.01, np.nanmax(np.concatenate(values)))
+    if np.isinf(metrics[0].largest):  # whole words
+        width = np.ceil(largest / N_BINS)
+        return np.arange(-0.5, largest + width, width)
+    return np.linspace(0, largest, N_BINS + 1)
+
+
+def draw_histogram(axes, texts: ClusteredValues, bins: np.ndarray, style: dict) -> None:
+    values = texts.values[~np.isnan(texts.values)]
+    weights = np.full(len(values), 100 / max(len(values), 1))
+    axes.hist(values, bins, weights=weights, **style)

@@ -1,8 +1,9 @@
 """
-Means over texts that come in clusters (completions of one prompt, excerpts of one story), with 95%
-intervals.
+What rouge.py measures: means over texts that come in clusters (completions of one prompt, excerpts
+of one story), with 95% intervals, beside a baseline.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,54 +17,43 @@ class ClusteredValues(NamedTuple):
     values: np.ndarray  # (n,) float; NaN where it is undefined
     clusters: np.ndarray  # (n,) the prompt of a completion, the story of a held-out excerpt
 
-
-def compare(
-    ours: ClusteredValues,
-    theirs: ClusteredValues | None,
-    paired: bool = False,
-    max_value: float = 1.0,
-) -> dict[str, list[float]]:
-    """{"completions", "baseline", "difference": [mean, low, high]}; without the last two if there
-    is no baseline.
-
-    paired: both have the same clusters. max_value: the largest possible; the smallest is 0."""
-    a = mean(ours)
-    found = {"completions": clipped(a, 0.0, max_value)}
-    if theirs is None or np.isnan(theirs.values).all():
-        return found
-    b = mean(theirs)
-    found["baseline"] = clipped(b, 0.0, max_value)
-    value = a.value - b.value
-    if paired:
-        by_cluster = cluster_means(ours) - cluster_means(theirs)
-        margin = margin_of(estimate(by_cluster))
-    else:
-        margin = np.hypot(margin_of(a), margin_of(b))
-    difference = Estimate(value, value - margin, value + margin, np.nan)
-    found["difference"] = clipped(difference, -max_value, max_value)
-    return found
+    def by_cluster(self) -> tuple[np.ndarray, np.ndarray]:
+        """(the sum of each cluster's values, their number)"""
+        is_known = ~np.isnan(self.values)
+        clusters = np.unique(self.clusters[is_known], return_inverse=True)[1]
+        return np.bincount(clusters, self.values[is_known]), np.bincount(clusters)
 
 
-def sums(texts: ClusteredValues) -> tuple[np.ndarray, np.ndarray]:
-    """(the sum of each cluster's values, their number)"""
-    known = ~np.isnan(texts.values)
-    clusters = np.unique(texts.clusters[known], return_inverse=True)[1]
-    return np.bincount(clusters, texts.values[known]), np.bincount(clusters)
+@dataclass
+class Metric:
+    title: str
+    completions: ClusteredValues
+    baseline: ClusteredValues
+    is_paired: bool = False  # both have the same clusters
+    largest: float = 1.0  # of possible values; the smallest is 0
 
+    def cells(self) -> dict[str, list[float]]:
+        """{"completions", "baseline", "difference": [mean, low, high]}; without the last two if
+        there is no baseline."""
+        ours = ratio(*self.completions.by_cluster())
+        cells = {"completions": self.clipped(ours)}
+        if np.isnan(self.baseline.values).all():
+            return cells
+        theirs = ratio(*self.baseline.by_cluster())
+        value = ours.value - theirs.value
+        margin = np.hypot(ours.high - ours.value, theirs.high - theirs.value)
+        if self.is_paired:
+            paired = estimate(self.differences())
+            margin = paired.high - paired.value
+        cells["baseline"] = self.clipped(theirs)
+        cells["difference"] = [value, value - margin, value + margin]
+        return cells
 
-def mean(texts: ClusteredValues) -> Estimate:
-    return ratio(*sums(texts))
+    def differences(self) -> np.ndarray:
+        """(clusters,) of their means."""
+        total, n = self.completions.by_cluster()
+        total_baseline, n_baseline = self.baseline.by_cluster()
+        return total / n - total_baseline / n_baseline
 
-
-def cluster_means(texts: ClusteredValues) -> np.ndarray:
-    total, n = sums(texts)
-    return total / n
-
-
-def margin_of(found: Estimate) -> float:
-    return found.high - found.value
-
-
-def clipped(found: Estimate, smallest: float, largest: float) -> list[float]:
-    low, high = np.clip([found.low, found.high], smallest, largest).tolist()
-    return [float(found.value), low, high]
+    def clipped(self, found: Estimate) -> list[float]:
+        return [found.value, *np.clip([found.low, found.high], 0, self.largest)]

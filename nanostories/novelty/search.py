@@ -7,8 +7,8 @@ The few texts are indexed by a trie of their short passages; the many stories ar
 word. Words are compared, never hashes alone, so nothing is approximate. numba compiles this file on
 first use, in seconds.
 
->>> stream = Stream(np.array([0, 1, 2, 9]), np.array([0]), np.array([4]))
->>> search([np.array([1, 2, 3])], stream, k=2).spans
+>>> stories = Stream(np.array([0, 1, 2, 9]), np.array([0, 4]))
+>>> search([np.array([1, 2, 3])], stories, k=2).spans
 [array([2, 1, 0])]
 """
 
@@ -21,32 +21,29 @@ import numpy as np
 from tqdm import tqdm
 
 STORIES_AT_ONCE = 4000  # for each call of compiled code; several run in parallel
-# words of a match that is then followed word by word; does not change the results, only the time
+# Words of a match that is then followed word by word: changes only the time, not the results.
 SEED = 3
 MIX = -7046029254386353131  # odd, its bits as if at random: spreads the keys of the hash table
 
 
 class Stream(NamedTuple):
-    """Stories one after another, as ids of words or tokens: story i is ids[starts[i] : ends[i]]."""
+    """Stories one after another, as ids of words: story i is ids[bounds[i] : bounds[i + 1]]."""
 
-    ids: np.ndarray  # (n,) uint16 or uint32
-    starts: np.ndarray  # (stories,) int64
-    ends: np.ndarray  # (stories,) int64
+    ids: np.ndarray  # (words,) uint32
+    bounds: np.ndarray  # (stories + 1,) int64
 
 
 class Found(NamedTuple):
     """The results of a search, for each of n texts."""
 
+    texts: Sequence[np.ndarray]
     f: np.ndarray  # (n,) the largest ROUGE-k F with any story
     nearest: np.ndarray  # (n,) the first story with that F; -1 if no story shares a k-gram
     precision: np.ndarray  # (n,) the largest share of the text's k-grams that occurs in one story
     container: np.ndarray  # (n,) the first such story, or -1
-    spans: list[
-        np.ndarray
-    ]  # for each word of a text: the longest span starting there that occurs in some story
-    source: (
-        np.ndarray
-    )  # (n,) the first story with the text's first longest span; -1 if that is below SEED words
+    # For each word of a text: how many words from it on occur in a row in some story.
+    spans: list[np.ndarray]
+    source: np.ndarray  # (n,) the first story with the text's first longest span; -1 below SEED
 
     def longest(self) -> np.ndarray:
         """(n,) words of each text's longest span."""
@@ -54,8 +51,11 @@ class Found(NamedTuple):
 
     def share(self, k: int) -> np.ndarray:
         """(n,) the share of each text's k-grams that occurs in any story; NaN if it has none."""
-        matched = [spans[: max(len(spans) - k + 1, 0)] >= k for spans in self.spans]
-        return np.array([each.mean() if len(each) else np.nan for each in matched])
+        shares = np.full(len(self.spans), np.nan)
+        for i, spans in enumerate(self.spans):
+            if len(spans) >= k:
+                shares[i] = (spans[: len(spans) - k + 1] >= k).mean()
+        return shares
 
 
 def search(
@@ -63,128 +63,120 @@ def search(
     stories: Stream,
     k: int,
     counting: str = "set",
-    classes: np.ndarray | None = None,
     label: str = "comparing",
 ) -> Found:
     """Compares every text, (words,) int, with every story.
 
-    counting: as in rouge.rouge_k. classes: (ids,) int, for all ids in stories and texts; ids of one
-    class count as the same word. label: of the progress bar.
+    counting: as in rouge.rouge_k. label: of the progress bar.
     """
-    if classes is None:
-        classes = np.arange(1 + max(int(ids.max(initial=0)) for ids in (stories.ids, *texts)))
-    index, n_stories = (
-        build_index([classes[text] for text in texts], k, counting),
-        len(stories.starts),
-    )
-    numbers = np.full(classes.max() + 1, -1)  # -1: a class that no text has
-    numbers[index.words] = np.arange(len(index.words))
-    numbers = numbers[classes].astype(np.int32)
+    n_ids = 1 + max(int(ids.max(initial=0)) for ids in (stories.ids, *texts))
+    index = build_index(texts, n_ids, k, counting)
+    starts = range(0, len(stories.bounds) - 1, STORIES_AT_ONCE)
 
-    def read(first: int) -> tuple:
-        bounds = (
-            column[first : first + STORIES_AT_ONCE] for column in (stories.starts, stories.ends)
-        )
-        text_index = index.table, index.grams, index.seeds, index.sizes, index.nodes[0]
-        return read_stories(
-            *text_index, numbers, classes, stories.ids, *bounds, first, k, counting == "set"
-        )
+    def read(start: int) -> Best:
+        bounds = stories.bounds[start : start + STORIES_AT_ONCE + 1]
+        return read_stories(index, stories.ids, bounds, start, k, counting == "set")
 
-    f, nearest = np.zeros(len(texts)), np.full(len(texts), -1)
-    shared, container = np.zeros(len(texts), np.int64), np.full(len(texts), -1)
-    longest, source, short = (
-        np.zeros(len(index.nodes[0]), np.int64),
-        np.full(len(index.nodes[0]), -1),
-        False,
-    )
-    bar = tqdm(
-        desc=label,
-        total=n_stories,
-        unit="story",
-        unit_scale=True,
-        disable=None,
-        delay=1,
-        leave=False,
-    )
-    with ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS) as pool, bar:
-        for found in pool.map(read, range(0, n_stories, STORIES_AT_ONCE)):
-            for i, (best, where) in enumerate(
-                ((f, nearest), (shared, container), (longest, source))
-            ):
-                better = found[2 * i] > best
-                best[better], where[better] = found[2 * i][better], found[2 * i + 1][better]
-            short = short | found[6]
-            bar.update(min(STORIES_AT_ONCE, n_stories - bar.n))
-    for length, nodes in enumerate(index.nodes[: SEED - 1], 1):
-        longest[: len(nodes)] = np.maximum(longest[: len(nodes)], length * short[nodes])
+    best = empty_best(index)
+    with ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS) as pool:
+        blocks = pool.map(read, starts)
+        for found in tqdm(blocks, label, len(starts), disable=None, delay=1, leave=False):
+            keep_larger(best.f, best.nearest, found.f, found.nearest)
+            keep_larger(best.shared, best.container, found.shared, found.container)
+            keep_larger(best.longest, best.source, found.longest, found.source)
+            best.occurs[:] |= found.occurs
+    return results_of(texts, index, best)
+
+
+def keep_larger(values, stories, found_values, found_stories) -> None:
+    is_larger = found_values > values
+    values[is_larger] = found_values[is_larger]
+    stories[is_larger] = found_stories[is_larger]
+
+
+def results_of(texts: Sequence[np.ndarray], index: "Index", best: "Best") -> Found:
+    longest = best.longest
+    for length in range(1, SEED):
+        longest = np.maximum(longest, length * best.occurs[index.nodes[length - 1]])
     places = np.arange(len(longest))
-    longest = (
-        np.maximum.accumulate(longest + places) - places
-    )  # a match goes on at the next word, one word shorter
-    ends = np.cumsum(index.lengths + 1)[:-1]
-    spans, sources = (
-        [each[:-1] for each in np.split(column, ends)] for column in (longest, source)
-    )
-    first = np.array(
-        [each[span.argmax()] if len(span) else -1 for span, each in zip(spans, sources)]
-    )
-    return Found(f, nearest, shared / np.maximum(index.sizes, 1), container, spans, first)
+    # A match goes on at the next word, one word shorter.
+    longest = np.maximum.accumulate(longest + places) - places
+    spans = []
+    source = np.full(len(index.sizes), -1)
+    for i, (start, end) in enumerate(zip(index.starts, index.ends)):
+        spans.append(longest[start:end])
+        if end > start:
+            source[i] = best.source[start + spans[i].argmax()]
+    precision = best.shared / np.maximum(index.sizes, 1)
+    return Found(texts, best.f, best.nearest, precision, best.container, spans, source)
 
 
 # ---- The index of the texts ----
 class Index(NamedTuple):
-    """The texts one after another, a separator after each, and a trie of their passages:
-    nodes[d][p] stands for the d + 1 words from place p on. Nodes are numbered by depth; those of
-    one word are the words."""
+    """The texts one after another, each with a separator after it, and a trie of their passages.
+    Nodes of the trie are numbered: first the words, then the passages of two words, and so on."""
 
-    words: np.ndarray  # the classes that the texts have; from here on, a word is an index in this
-    lengths: np.ndarray  # (texts,)
-    sizes: np.ndarray  # (texts,) k-grams of each
-    nodes: list[np.ndarray]  # for each depth: (places,)
-    table: (
-        np.ndarray
-    )  # (slots, 2) hash table: node << 32 | word, or -1 if free; the node that this word leads to
-    # the first node of k words; gram i occurs times[j] times in texts[j], starts[i] <= j < starts[i
-    # + 1]
-    grams: tuple
-    # the first node of SEED words; seed i begins at places[j], starts[i] <= j < starts[i + 1]
-    seeds: tuple
+    starts: np.ndarray  # (texts,) the place of each text's first word
+    ends: np.ndarray  # (texts,) the place of its separator
+    sizes: np.ndarray  # (texts,) its k-grams
+    nodes: np.ndarray  # (depth, places): nodes[d, p] stands for the d + 1 words from place p on
+    # (slots, 2) a hash table: node << 32 | word, or -1 if free; the node that this word leads to
+    table: np.ndarray
+    # The k-gram of a node occurs gram_times[j] times in text gram_texts[j], where
+    # gram_starts[node] <= j < gram_starts[node + 1].
+    gram_starts: np.ndarray
+    gram_texts: np.ndarray
+    gram_times: np.ndarray
+    # A node of SEED words begins at seed_places[j], seed_starts[node] <= j < seed_starts[node + 1].
+    seed_starts: np.ndarray
+    seed_places: np.ndarray
 
 
-def build_index(texts: Sequence[np.ndarray], k: int, counting: str) -> Index:
+def build_index(texts: Sequence[np.ndarray], n_ids: int, k: int, counting: str) -> Index:
     lengths = np.array([len(text) for text in texts])
-    used, words = np.unique(np.concatenate(texts), return_inverse=True)
-    separators = len(used) + np.arange(len(texts))
-    words = np.insert(words, np.cumsum(lengths), separators).astype(np.int64)
-    nodes, first, keys = [words], [0, len(used) + len(texts)], []
-    for depth in range(1, max(k, SEED)):
-        edges, node = np.unique(nodes[-1][:-1] << 32 | words[depth:], return_inverse=True)
-        nodes.append(first[-1] + node)
-        first.append(first[-1] + len(edges))
-        keys.append(edges)
+    ends = np.cumsum(lengths + 1) - 1
+    separators = n_ids + np.arange(len(texts))  # all different, and in no story
+    words = np.insert(np.concatenate(texts), np.cumsum(lengths), separators).astype(np.int64)
+    nodes, table = build_trie(words, max(k, SEED))
+    numbers = np.arange(nodes.max() + 2)
 
-    text, place = np.repeat(np.arange(len(texts)), lengths + 1), np.arange(len(words))
-    complete = np.flatnonzero((place + k <= np.cumsum(lengths + 1)[text] - 1)[: len(nodes[k - 1])])
-    pairs, times = np.unique(
-        nodes[k - 1][complete] * len(texts) + text[complete], return_counts=True
-    )
+    text_of_place = np.repeat(np.arange(len(texts)), lengths + 1)
+    is_whole = np.arange(len(words)) + k <= ends[text_of_place]
+    pairs = nodes[k - 1] * len(texts) + text_of_place
+    pairs, times = np.unique(pairs[is_whole], return_counts=True)
     if counting == "set":
         times[:] = 1
     gram, text = np.divmod(pairs, len(texts))
-    grams = (
-        np.searchsorted(gram, np.arange(first[k - 1], first[k] + 1)),
-        text.astype(np.int32),
-        times.astype(np.int32),
-    )
-    order = np.argsort(nodes[SEED - 1], kind="stable")
-    seeds = (
-        np.searchsorted(nodes[SEED - 1][order], np.arange(first[SEED - 1], first[SEED] + 1)),
-        order.astype(np.int32),
-    )
-    sizes, table = np.bincount(text, times, len(texts)), make_table(np.concatenate(keys), first[1])
+
+    seeds = nodes[SEED - 1]
+    places = np.argsort(seeds, kind="stable")
     return Index(
-        used, lengths, sizes, nodes, table, (first[k - 1], *grams), (first[SEED - 1], *seeds)
+        starts=ends - lengths,
+        ends=ends,
+        sizes=np.bincount(text, times, len(texts)),
+        nodes=nodes,
+        table=table,
+        gram_starts=np.searchsorted(gram, numbers),
+        gram_texts=text.astype(np.int32),
+        gram_times=times.astype(np.int32),
+        seed_starts=np.searchsorted(seeds[places], numbers),
+        seed_places=places.astype(np.int32),
     )
+
+
+def build_trie(words: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """nodes and table, as in Index."""
+    nodes = [words]
+    keys = []
+    n_nodes = first = int(words.max()) + 1
+    for length in range(1, depth):
+        # The last places go on at the first, but behind a separator.
+        edges = nodes[-1] << 32 | np.roll(words, -length)
+        distinct, node = np.unique(edges, return_inverse=True)
+        nodes.append(n_nodes + node)
+        n_nodes += len(distinct)
+        keys.append(distinct)
+    return np.array(nodes), make_table(np.concatenate(keys), first)
 
 
 @numba.njit(cache=True)
@@ -195,86 +187,130 @@ def make_table(keys, first):
         size *= 2
     table = np.full((size, 2), -1, np.int64)
     for i in range(len(keys)):
-        table[slot_of(table, keys[i])] = keys[i], first + i
+        slot = slot_of(table, keys[i])
+        table[slot, 0] = keys[i]
+        table[slot, 1] = first + i
     return table
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
 def slot_of(table, key):
     """Where the table has, or would have, this key."""
-    slot, mask = key * MIX >> 20, len(table) - 1
+    mask = len(table) - 1
+    slot = key * MIX >> 20
     while table[slot & mask, 0] != key and table[slot & mask, 0] >= 0:
         slot += 1
     return slot & mask
 
 
 # ---- The search ----
+class Best(NamedTuple):
+    """What some stories have in common with the texts. Stories are the first of equal ones."""
+
+    f: np.ndarray  # (texts,) the largest F, and its story
+    nearest: np.ndarray
+    shared: np.ndarray  # (texts,) the largest number of shared k-grams, and its story
+    container: np.ndarray
+    # (places,) the longest match of at least SEED words that begins here, and its story; not of
+    # those that begin one word earlier
+    longest: np.ndarray
+    source: np.ndarray
+    occurs: np.ndarray  # (nodes,) whether a story has these words
+
+
 @numba.njit(nogil=True, cache=True)
-def read_stories(
-    table, grams, seeds, sizes, words, numbers, classes, ids, starts, ends, first, k, by_set
-):
-    """Reads some stories, whose numbers begin at `first` -> for each text: the largest F and its
-    story, the largest number of shared k-grams and its story; for each place of the texts: the
-    longest match of at least SEED words that begins there, and not before it, and its story; for
-    each node of less than SEED words, whether it occurs."""
-    n_texts, depth = len(sizes), max(k, SEED)
-    first_gram, gram_starts, gram_texts, gram_times = grams
-    first_seed, seed_starts, seed_places = seeds
-    f, nearest = np.zeros(n_texts), np.full(n_texts, -1)
-    shared, container = np.zeros(n_texts, np.int64), np.full(n_texts, -1)
-    longest, source = np.zeros(len(words), np.int64), np.full(len(words), -1)
-    short = np.zeros(first_seed, np.bool_)
-    overlaps, counts = np.zeros(n_texts, np.int32), np.zeros(len(gram_starts), np.int32)
-    seen = np.empty(max((ends - starts).max(), 1), np.int32)
-    for story in range(len(starts)):
-        n_seen, end = 0, ends[story]
-        for i in range(starts[story], end):
-            node = np.int64(numbers[ids[i]])
-            for length in range(1, min(depth, end - i) + 1):
-                if length > 1:
-                    node = table[slot_of(table, node << 32 | numbers[ids[i + length - 1]]), 1]
-                if node < 0:  # in no text
-                    break
-                if length < SEED:
-                    short[node] = True
-                if length == k:
-                    gram = node - first_gram
-                    if counts[gram] == 0:
-                        seen[n_seen] = gram
-                        n_seen += 1
-                    counts[gram] += 1
-                if length == SEED:
-                    seed = node - first_seed
-                    before = numbers[ids[i - 1]] if i > starts[story] else -1
-                    for place in seed_places[seed_starts[seed] : seed_starts[seed + 1]]:
-                        if before == words[place - 1]:  # this match began earlier
-                            continue
-                        n = SEED
-                        while i + n < end and numbers[ids[i + n]] == words[place + n]:
-                            n += 1
-                        if n > longest[place]:
-                            longest[place], source[place] = n, first + story
-        for gram in seen[:n_seen]:
-            for j in range(gram_starts[gram], gram_starts[gram + 1]):
-                overlaps[gram_texts[j]] += min(counts[gram], gram_times[j])
-            counts[gram] = 0
-        n = end - starts[story]
-        size = count_distinct(classes[ids[starts[story] : end]], k) if by_set else max(n - k + 1, 0)
-        for text in range(n_texts):
-            both = overlaps[text]
-            score = 2.0 * both / max(sizes[text] + size, 1)
-            if both > shared[text]:
-                shared[text], container[text] = both, first + story
-            if score > f[text]:
-                f[text], nearest[text] = score, first + story
-            overlaps[text] = 0
-    return f, nearest, shared, container, longest, source, short
+def empty_best(index):
+    n_texts = len(index.sizes)
+    n_places = index.nodes.shape[1]
+    return Best(
+        np.zeros(n_texts),
+        np.full(n_texts, -1),
+        np.zeros(n_texts, np.int64),
+        np.full(n_texts, -1),
+        np.zeros(n_places, np.int64),
+        np.full(n_places, -1),
+        np.zeros(len(index.gram_starts), np.bool_),
+    )
+
+
+@numba.njit(nogil=True, cache=True)
+def read_stories(index, ids, bounds, first, k, by_set):
+    """Reads the stories within these bounds; the first of them is number `first`."""
+    best = empty_best(index)
+    counts = np.zeros(len(index.gram_starts), np.int32)  # of each k-gram in a story
+    for i in range(len(bounds) - 1):
+        words = ids[bounds[i] : bounds[i + 1]]
+        grams = match(index, words, first + i, k, counts, best)
+        size = count_distinct(words, k) if by_set else max(len(words) - k + 1, 0)
+        score(index, grams, counts, size, first + i, best)
+        counts[grams] = 0
+    return best
+
+
+@numba.njit(nogil=True, cache=True)
+def match(index, words, story, k, counts, best):
+    """Looks up the passages from each word of a story on -> its different k-grams that a text has,
+    which it counts."""
+    grams = np.empty(len(words), np.int32)
+    n_grams = 0
+    for i in range(len(words)):
+        node = np.int64(words[i])
+        for length in range(1, min(max(k, SEED), len(words) - i) + 1):
+            if length > 1:
+                key = node << 32 | np.int64(words[i + length - 1])
+                node = index.table[slot_of(index.table, key), 1]
+            if node < 0:  # in no text
+                break
+            best.occurs[node] = True
+            if length == k:
+                if counts[node] == 0:
+                    grams[n_grams] = node
+                    n_grams += 1
+                counts[node] += 1
+            if length == SEED:
+                follow(index, words, i, node, story, best)
+    return grams[:n_grams]
+
+
+@numba.njit(nogil=True, cache=True, inline="always")  # a call for each seed would cost a tenth
+def follow(index, words, i, node, story, best):
+    """Follows the match of the story's words from i on with all places of the texts that have the
+    SEED words of this node, unless it begins earlier."""
+    texts = index.nodes[0]
+    before = words[i - 1] if i else -1
+    for place in index.seed_places[index.seed_starts[node] : index.seed_starts[node + 1]]:
+        if before == texts[place - 1]:
+            continue
+        n = SEED
+        while i + n < len(words) and words[i + n] == texts[place + n]:
+            n += 1
+        if n > best.longest[place]:
+            best.longest[place] = n
+            best.source[place] = story
+
+
+@numba.njit(nogil=True, cache=True)
+def score(index, grams, counts, size, story, best):
+    """size: the k-grams of the story."""
+    overlaps = np.zeros(len(index.sizes), np.int32)
+    for gram in grams:
+        for j in range(index.gram_starts[gram], index.gram_starts[gram + 1]):
+            overlaps[index.gram_texts[j]] += min(counts[gram], index.gram_times[j])
+    for text in range(len(overlaps)):
+        shared = overlaps[text]
+        f = 2.0 * shared / max(index.sizes[text] + size, 1)
+        if shared > best.shared[text]:
+            best.shared[text] = shared
+            best.container[text] = story
+        if f > best.f[text]:
+            best.f[text] = f
+            best.nearest[text] = story
 
 
 @numba.njit(nogil=True, cache=True)
 def count_distinct(words, k):
     """How many different k-grams there are in these words."""
-    grams = words[: max(len(words) - k + 1, 0)]
+    grams = words[: max(len(words) - k + 1, 0)].astype(np.int64)
     for i in range(1, k):
         if i > 1:  # number the grams so far, so that the next word fits, too
             grams = np.searchsorted(np.unique(grams), grams)

@@ -19,12 +19,13 @@ function fromBase64(text) {
 
 // ---- Tables that a click on a column's title sorts ----
 
-// What a cell is sorted by: its first number ("1,250", "0.31 [0.20, 0.42]"), else its text; null if
-// it is empty.
+// What a cell is sorted by: its first number ("1,250", "0.31 [0.20, 0.42]", "3 of 50"), else its
+// text; null if it is empty.
 function sortKey(cell) {
   const text = cell?.textContent.trim() ?? "";
   if (text === "" || text === "–") return null;
-  if (cell.className !== "number" && Number.isNaN(Number(text))) return text;
+  const isCount = /^[\d,]+ of [\d,]+$/.test(text);
+  if (cell.className !== "number" && !isCount && Number.isNaN(Number(text))) return text;
   const number = text.replaceAll(",", "").match(/-?\d[\d.e+-]*/);
   return number ? parseFloat(number[0]) : null;
 }

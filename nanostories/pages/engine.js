@@ -140,15 +140,29 @@ function softmax(scores, first, last, temperature = 1) {
   for (let i = first; i <= last; i++) scores[i] /= total;
 }
 
+// The n ids with the largest shares, the largest first.
+function likeliest(shares, n) {
+  const found = [];
+  for (let id = 0; id < shares.length; id++) {
+    if (found.length === n && !(shares[id] > shares[found[n - 1]])) continue;
+    found.push(id);
+    found.sort((a, b) => shares[b] - shares[a]);
+    found.length = Math.min(n, found.length);
+  }
+  return found;
+}
+
 class Model {
   // shapes: [name, rows, columns], or [name, length] of a vector, in the order of the weights
-  // (nanostories/pages/story_page.py packs them)
-  constructor(config, shapes, weights, kernel) {
+  // (nanostories/pages/story_page.py packs them); means: for each layer, what its heads put out on
+  // average, one head after the other
+  constructor({ config, shapes, means, kernel }, weights) {
     const { n_embd: C, n_layer, block_size: T, vocab_size } = config;
-    const caches = 3 * T * C * n_layer;
-    const others = T * C + vocab_size + 7 * C + T;
+    const runs = 2 * (3 * T * C * n_layer + T * C);
+    const others = vocab_size + 7 * C + T;
     this.config = config;
-    this.memory = new Memory(weights.length + 4 * (caches + others) + 65536, kernel);
+    this.means = means;
+    this.memory = new Memory(weights.length + 4 * (runs + others) + 65536, kernel);
     new Uint8Array(this.memory.buffer).set(weights);
 
     const floats = (length) => this.memory.take(Float32Array, length);
@@ -158,18 +172,25 @@ class Model {
     }
     this.blocks = [];
     for (let layer = 0; layer < n_layer; layer++) {
-      const cache = floats(T * 3 * C); // q, k and v of every position
-      this.blocks.push({ ...this.weightsOf(`blocks.${layer}`), cache });
+      this.blocks.push(this.weightsOf(`blocks.${layer}`));
     }
+    // What is known of the tokens that were read: with all heads, and with some switched off.
+    const emptyRun = () => ({
+      off: new Set(), // heads that are off, each as "layer.head"
+      ids: [],
+      caches: this.blocks.map(() => floats(T * 3 * C)), // q, k and v of every position
+      hidden: floats(T * C), // the head's input, so that any position can be predicted again
+    });
+    this.intactRun = emptyRun();
+    this.otherRun = emptyRun();
+    this.run = this.intactRun;
     this.finalNorm = [this.tensors["ln_f.weight"], this.tensors["ln_f.bias"]];
-    this.hidden = floats(T * C); // the head's input, so that any position can be predicted again
     this.logits = floats(vocab_size);
     this.x = floats(C);
     this.y = floats(C);
     this.z = floats(C);
     this.inner = floats(4 * C);
     this.attention = floats(T);
-    this.ids = []; // the tokens in the cache
   }
 
   matrix(rows, columns) {
@@ -199,27 +220,38 @@ class Model {
     if (bias) add(out, bias);
   }
 
+  // From now on these heads are off, each as "layer.head": they put out their mean.
+  without(heads) {
+    this.run = heads.length === 0 ? this.intactRun : this.otherRun;
+    const { off } = this.run;
+    if (heads.length === off.size && heads.every((head) => off.has(head))) return;
+    this.run.off = new Set(heads);
+    this.run.ids = [];
+  }
+
   // Brings the cache to these tokens, keeping the common beginning.
-  read(ids) {
+  read(ids, heads) {
+    this.without(heads);
+    const known = this.run.ids;
     let same = 0;
-    while (same < Math.min(ids.length, this.ids.length) && ids[same] === this.ids[same]) same++;
-    this.ids.length = same;
+    while (same < Math.min(ids.length, known.length) && ids[same] === known[same]) same++;
+    known.length = same;
     for (const id of ids.slice(same)) {
-      this.forward(id, this.ids.length);
-      this.ids.push(id);
+      this.forward(id, known.length);
+      known.push(id);
     }
   }
 
   // The logits of the token at position t, from those before it.
   predict(t) {
     const C = this.config.n_embd;
-    const hidden = this.hidden.subarray((t - 1) * C, t * C);
+    const hidden = this.run.hidden.subarray((t - 1) * C, t * C);
     this.memory.multiply(this.logits, this.tensors["wte.weight"], hidden);
   }
 
   // The probability of each token there.
   shares(temperature) {
-    const shares = Float64Array.from(this.logits);
+    const shares = new Float64Array(this.logits);
     softmax(shares, 0, shares.length - 1, temperature);
     return shares;
   }
@@ -240,16 +272,40 @@ class Model {
     return likeliest; // after rounding, the shares may sum to a little less than 1
   }
 
-  // The token at position t, through all layers, into `hidden`.
-  forward(id, t) {
+  // How the token at position t was predicted: in each layer, the lens on `id`, with the n
+  // likeliest tokens there; and the attention of each head. Nothing was kept for this when the
+  // tokens were read: the one before is computed once more.
+  inspect(t, id, n) {
+    const seen = { hidden: [], attention: this.blocks.map(() => []) };
+    this.forward(this.run.ids[t - 1], t - 1, seen);
+    const layers = seen.hidden.map((hidden) => this.lens(hidden, id, n));
+    return { layers, attention: seen.attention };
+  }
+
+  // What the model would say if a layer with this output were its last (the "logit lens").
+  lens(hidden, id, n) {
+    this.z.set(hidden);
+    this.memory.multiply(this.logits, this.tensors["wte.weight"], this.z);
+    const shares = this.shares(1);
+    let rank = 1;
+    for (const share of shares) {
+      if (share > shares[id]) rank += 1;
+    }
+    const top = likeliest(shares, n).map((id) => ({ id, share: shares[id] }));
+    return { share: shares[id], rank, top };
+  }
+
+  // The token at position t, through all layers, into `hidden`. seen: takes what each layer does.
+  forward(id, t, seen = null) {
     const C = this.config.n_embd;
     const { x, y, z, inner } = this;
     this.embed(id, t);
     for (let layer = 0; layer < this.blocks.length; layer++) {
       const block = this.blocks[layer];
       layerNorm(z, x, block.norm1);
-      this.linear(block.cache.subarray(3 * C * t, 3 * C * (t + 1)), block.qkv, z);
-      this.mix(layer, t);
+      const cache = this.run.caches[layer];
+      this.linear(cache.subarray(3 * C * t, 3 * C * (t + 1)), block.qkv, z);
+      this.mix(layer, t, seen);
       this.linear(z, block.attentionOut, y);
       add(x, z);
       layerNorm(z, x, block.norm2);
@@ -257,8 +313,12 @@ class Model {
       gelu(inner);
       this.linear(z, block.mlpOut, inner);
       add(x, z);
+      if (seen) {
+        layerNorm(z, x, this.finalNorm);
+        seen.hidden.push(z.slice());
+      }
     }
-    layerNorm(this.hidden.subarray(t * C, (t + 1) * C), x, this.finalNorm);
+    layerNorm(this.run.hidden.subarray(t * C, (t + 1) * C), x, this.finalNorm);
   }
 
   // x = the embedding of the token + that of its position
@@ -272,14 +332,19 @@ class Model {
     }
   }
 
-  // y = the values that each head attends to
-  mix(layer, t) {
+  // y = the values that each head attends to, or its mean if it is off
+  mix(layer, t, seen) {
     const { n_embd: C, n_head: H } = this.config;
     const D = C / H;
-    const { cache } = this.blocks[layer];
+    const cache = this.run.caches[layer];
     this.y.fill(0);
     for (let head = 0; head < H; head++) {
       const first = this.attend(layer, head, t);
+      if (seen) seen.attention[layer].push(this.attention.slice(0, t + 1));
+      if (this.run.off.has(`${layer}.${head}`)) {
+        for (let i = head * D; i < (head + 1) * D; i++) this.y[i] = this.means[layer][i];
+        continue;
+      }
       for (let s = first; s <= t; s++) {
         const v = 3 * C * s + 2 * C + head * D;
         for (let i = 0; i < D; i++) this.y[head * D + i] += this.attention[s] * cache[v + i];
@@ -287,11 +352,12 @@ class Model {
     }
   }
 
-  // Attention of this head at position t: this.attention[first .. t], which sum to 1 -> first.
+  // Attention of this head at position t: this.attention[0 .. t], which sum to 1 -> the first that
+  // the head can see.
   attend(layer, head, t) {
     const { n_embd: C, n_head: H, block_size, window_size, scale_attention } = this.config;
     const D = C / H;
-    const { cache } = this.blocks[layer];
+    const cache = this.run.caches[layer];
     const q = 3 * C * t + head * D;
     const window = layer % 2 ? window_size : block_size;
     const first = Math.max(0, t + 1 - window);
@@ -303,6 +369,7 @@ class Model {
       this.attention[s] = sum * scale;
     }
     softmax(this.attention, first, t);
+    this.attention.fill(0, 0, first);
     return first;
   }
 }
@@ -318,7 +385,7 @@ function scramble(integer) {
   return bits ^ (bits >>> 16);
 }
 
-// What decides the token at position t of the story of this number, in [0, 1). It depends on
+// What decides token t that the model adds to the story of this number, in [0, 1). It depends on
 // nothing else, so that the same number tells the same story.
 function chance(number, t) {
   return (scramble(scramble(number + 1) + t) >>> 0) / 2 ** 32;
@@ -329,33 +396,42 @@ function chance(number, t) {
 let tokenizer;
 let model;
 const CALLS = {
-  load({ config, shapes, vocabulary, kernel }, weights) {
+  load({ vocabulary, ...parts }, weights) {
     tokenizer = new Tokenizer(vocabulary);
-    model = new Model(config, shapes, decodeBase64(weights), kernel);
+    model = new Model(parts, decodeBase64(weights));
   },
 
   encode: (text) => tokenizer.encode(text),
 
   bytes: (ids) => ids.map((id) => tokenizer.bytes(id)),
 
-  // One more token after these, of the story of this number.
-  next(ids, temperature, number) {
-    model.read(ids);
+  // One more token after these: given of them are the reader's, the others of the story of this
+  // number, told with these heads off.
+  next(ids, { temperature, number, given, off }) {
+    model.read(ids, off);
     model.predict(ids.length);
-    const id = model.draw(temperature, chance(number, ids.length));
+    const id = model.draw(temperature, chance(number, ids.length - given));
     return { id, bytes: tokenizer.bytes(id) };
   },
 
-  // The probability of the token at position t of these, and the n likeliest tokens there.
-  likeliest(ids, t, n) {
-    model.read(ids);
-    model.predict(t);
-    const shares = model.shares(1);
-    const order = [...shares.keys()].sort((a, b) => shares[b] - shares[a]);
-    const tokens = order.slice(0, n).map((id) => {
-      return { id, share: shares[id], bytes: tokenizer.bytes(id) };
+  // How the token at position i, or `id` in its place, is predicted (Model.inspect).
+  inspect(ids, i, off = [], id = ids[i], n = 10) {
+    model.read(ids, off);
+    const found = model.inspect(i, id, n);
+    found.share = found.layers.at(-1).share;
+    for (const { top } of found.layers) {
+      for (const token of top) token.bytes = tokenizer.bytes(token.id);
+    }
+    return found;
+  },
+
+  // The probability of each token but the first, from those before it.
+  shares(ids, off) {
+    model.read(ids, off);
+    return ids.slice(1).map((id, i) => {
+      model.predict(i + 1);
+      return model.shares(1)[id];
     });
-    return { share: shares[ids[t]], tokens };
   },
 };
 

@@ -17,8 +17,18 @@ from urllib.parse import quote
 from nanostories.pages.html import image
 
 PICTURES = 3_000_000  # bytes of HTML: keeps the page of forty runs below 5 MB
-# Errors from reading a file that was cut short, or written by another version.
-DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, csv.Error)
+# Errors from reading a file that was cut short, or written by another version; RuntimeError:
+# weights of another shape
+DAMAGED = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    RuntimeError,
+    csv.Error,
+)
 
 
 class Found:

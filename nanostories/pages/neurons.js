@@ -21,7 +21,7 @@ function context(neuron, rank) {
   neuron[`context_${rank}`].forEach((piece, i) => {
     const text = piece.replaceAll("\n", "↵");
     const span = element(i === peak ? "mark" : "span", { class: "token" }, text);
-    const level = shades[i] / neuron.activation_1;
+    const level = shades[i] / Math.max(neuron.activation_1, 1e-6);
     // Weak enough that the text on it can be read.
     if (level > 0) span.style.background = `rgba(var(--hue), ${0.05 + 0.35 * level})`;
     line.append(span);

@@ -6,6 +6,7 @@ each.
 """
 
 import html
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,17 +41,17 @@ def overview_section(found: Found) -> str:
     rows = {}
     for path, log in found.contents("log.csv", read_curve).items():
         validated = [row["bpb"] for row in log if row["bpb"]]
-        speeds = sorted(row["tokens_per_s"] for row in log if row["tokens_per_s"])
+        speeds = [row["tokens_per_s"] for row in log if row["tokens_per_s"]]
         row = {"run": found.label(path.parent)} | dict.fromkeys(FORMATS)
         row["bits per byte"] = min(validated, default=None)
-        row["tokens/s"] = speeds[len(speeds) // 2] if speeds else None
+        row["tokens/s"] = statistics.median(speeds) if speeds else None
         rows[path.parent] = row
     if not rows:
         return ""
     truth = {"run": "(true endings)"}
     notes = {}
-    for path, tables in found.contents("*.json", read_tables).items():
-        for name, figure, cell, note in figures_of(tables):
+    for path, figures in found.contents("*.json", read_figures).items():
+        for name, figure, cell, note in figures:
             run = path.parent if name == path.parent.name else path.parent / name
             row = rows.get(run, {})
             if name == "(true ending)":
@@ -71,8 +72,11 @@ def overview_section(found: Found) -> str:
     return f"{content}<p>{about}</p>{one_story_each(found, rows)}"
 
 
-def read_tables(path: Path) -> list[Table]:
-    return load(path).tables if "tables" in read_json(path) else []
+def read_figures(path: Path) -> list[tuple[str, str, Cell, str]]:
+    """figures_of a result; none of another JSON."""
+    if "tables" not in read_json(path):
+        return []
+    return list(figures_of(load(path).tables))
 
 
 def figures_of(tables: list[Table]) -> Iterator[tuple[str, str, Cell, str]]:

@@ -1,6 +1,4 @@
 // The page around the engine (engine.js): asks it for one token at a time, and shows the story.
-const HINT =
-  "Click a word of the story to see which words were likely there, and to continue with another.";
 const NUMBERS = 1_000_000; // of stories
 const $ = (id) => document.getElementById(id);
 const contextLength = data.engine.config.block_size;
@@ -53,9 +51,11 @@ async function start() {
 
 // ---- Stories ----
 
-// pieces: of text, one for each of ids; given: how many of them the reader wrote; number: decides
-// what is drawn
-let story = { ids: [], pieces: [], given: 0, number: 0 };
+// A story: ids; pieces: of text, one for each of ids; given: how many of them the reader wrote;
+// number: decides what is drawn; temperature; off: heads that are off; box: its element
+const NO_STORY = { ids: [], pieces: [], given: 0, number: 0, temperature: 1, off: [] };
+let story = NO_STORY; // story A
+let other = null; // story B, which "Compare" tells
 const earlier = []; // stories to go back to
 let turn = 0; // counts the reader's requests; results of an earlier one are dropped
 
@@ -94,7 +94,8 @@ async function tell() {
   const number = chosen === "" ? Math.floor(NUMBERS * Math.random()) : Number(chosen);
   const given = ids.length;
   if (given === 0) ids.push(data.end_of_text); // a model needs a token to start from
-  await tellFrom(ids, given, number, mine);
+  const temperature = Number($("temperature").value);
+  await tellFrom({ ids, given, number, temperature, off: [...switchedOff] }, mine);
 }
 
 // The number of this request; null if temperature or number are no numbers, which the browser says.
@@ -106,47 +107,66 @@ function beginTurn() {
   return turn;
 }
 
-// Begins a story with these tokens, and continues until it ends or is stopped.
-async function tellFrom(ids, given, number, mine) {
-  const temperature = Number($("temperature").value);
-  const bytes = await ask("bytes", ids);
-  if (turn !== mine) return;
+// A story without its pieces becomes one.
+async function withPieces(start) {
+  const bytes = await ask("bytes", start.ids);
   const decoder = new TextDecoder(); // a character may take several tokens
   const pieces = bytes.map((each) => decoder.decode(each, { stream: true }));
-  if (story.ids.length) earlier.push(story);
-  const told = { ids, pieces, given, number };
-  show(told);
-  message("Telling …");
+  return { ...start, pieces, decoder };
+}
 
+// Begins story A with these tokens, and continues until it ends or is stopped.
+async function tellFrom(start, mine) {
+  const told = await withPieces(start);
+  if (turn !== mine) return;
+  if (story.ids.length) earlier.push(story);
+  show(told);
+  await continueStory(told, mine);
+}
+
+async function continueStory(told, mine) {
+  const { ids, decoder, temperature, number, given, off } = told;
+  message("Telling …");
   const before = ids.length;
   const started = performance.now();
   let hasEnded = false;
   while (!hasEnded && ids.length < contextLength) {
-    const next = await ask("next", ids, temperature, number);
+    const next = await ask("next", ids, { temperature, number, given, off });
     if (turn !== mine) return;
     hasEnded = next.id === data.end_of_text;
     if (!hasEnded) append(told, next.id, decoder.decode(next.bytes, { stream: true }));
   }
   const added = ids.length - before;
-  const speed = Math.round((1000 * added) / (performance.now() - started));
+  const speed = Math.round((1000 * added) / Math.max(1, performance.now() - started));
   const end = hasEnded ? "the end" : `it stops here, as the model reads ${contextLength} tokens`;
-  finish(`Story number ${number}: ${end}. ${added} tokens, ${speed} a second.`);
+  finish(`${nameOf(told)}: ${end}. ${added} tokens, ${speed} a second.`);
+  await showView();
+}
+
+// What it takes to tell it again.
+function nameOf({ number, temperature, off }) {
+  const without = off.length ? `, without ${countOf(off.length, "head")}` : "";
+  return `Story number ${number} at temperature ${temperature}${without}`;
+}
+
+function countOf(n, noun) {
+  return n === 1 ? `1 ${noun}` : `${n} ${noun}s`;
 }
 
 function append(told, id, piece) {
   told.ids.push(id);
   told.pieces.push(piece);
-  $("story").append(wordOf(told, told.ids.length - 1));
+  told.box.append(wordOf(told, told.ids.length - 1));
 }
 
 function stop() {
   turn += 1;
-  finish("Stopped. Click a word to continue differently from there.");
+  finish("Stopped. Choose a word to continue differently from there.");
 }
 
 function back() {
   show(earlier.pop());
-  finish(`Story number ${story.number}.`);
+  finish(`${nameOf(story)}.`);
 }
 
 function message(text) {
@@ -164,13 +184,28 @@ function busy(isBusy) {
   $("back").disabled = isBusy || earlier.length === 0;
 }
 
-// ---- The story on the page ----
+// ---- The stories on the page ----
 
 function show(told) {
   story = told;
-  $("story").replaceChildren(...told.ids.map((_, i) => wordOf(told, i)));
-  $("likeliest").replaceChildren();
-  $("word").textContent = HINT;
+  $("keep").hidden = $("microscope").hidden = false;
+  render(told, $("story"));
+  showOther(null);
+  forgetWord();
+}
+
+function showOther(told) {
+  other = told;
+  if (told) render(told, $("other"));
+  $("stories").classList.toggle("both", told !== null);
+  for (const part of document.querySelectorAll(".ab")) part.hidden = told === null;
+}
+
+function render(told, box) {
+  told.box = box;
+  box.replaceChildren(...told.ids.map((_, i) => wordOf(told, i)));
+  const first = [...box.children].find((word) => !word.hidden);
+  if (first) first.tabIndex = 0;
 }
 
 function wordOf(told, i) {
@@ -178,10 +213,12 @@ function wordOf(told, i) {
     "data-i": i,
     role: "button",
     "aria-label": visible(told.pieces[i].trim()),
-    tabindex: i === 0 ? 0 : -1,
+    tabindex: -1,
     class: i < told.given ? "given" : "",
   };
-  return element("span", attributes, told.pieces[i]);
+  const word = element("span", attributes, told.pieces[i]);
+  word.hidden = told.pieces[i] === ""; // the end of text, or a part of a character
+  return word;
 }
 
 function visible(piece) {
@@ -193,47 +230,23 @@ function percent(share) {
   return `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
 }
 
-// The likeliest words in place of the word i.
-async function look(i) {
-  if (!$("stop").disabled) stop();
-  const told = story;
-  for (const word of $("story").children) {
-    word.classList.toggle("chosen", word.dataset.i === String(i));
-  }
-  $("likeliest").replaceChildren();
-  if (i === 0) {
-    $("word").textContent = "Nothing comes before the first word.";
-    return;
-  }
-  const found = await ask("likeliest", told.ids, i, 10);
-  if (story !== told) return;
-  const word = `“${visible(told.pieces[i].trim())}” (${percent(found.share)})`;
-  $("word").textContent = `Likely in place of ${word}; click one to continue with it:`;
-  $("likeliest").replaceChildren(...found.tokens.map((token) => choice(i, token)));
-  $("likeliest").scrollIntoView({ block: "nearest" }); // on a phone it is below the story
-}
-
-function choice(i, { id, share, bytes }) {
-  const isEnd = id === data.end_of_text;
-  const piece = isEnd ? "(the end)" : visible(new TextDecoder().decode(bytes));
-  const attributes = { type: "button", onclick: () => guarded(() => branch(i, id)) };
-  const texts = [element("span", {}, piece), element("span", { class: "quiet" }, percent(share))];
-  return element("li", {}, element("button", attributes, ...texts));
-}
-
-// Another story: this one up to the word i, then the token `id`, then the model continues.
-async function branch(i, id) {
-  const { number } = story;
-  const ids = story.ids.slice(0, i);
-  const given = Math.min(story.given, i);
-  if (id === data.end_of_text) {
-    earlier.push(story);
-    show({ ids, given, number, pieces: story.pieces.slice(0, i) });
-    finish("The end.");
-    return;
-  }
+// Story `told` up to the word i, then these tokens, then the model continues.
+async function branch(told, i, added) {
+  const { number, temperature } = told;
+  const ids = told.ids.slice(0, i);
+  const given = Math.min(told.given, i);
+  const start = { ids, given, number, temperature, off: [...switchedOff] };
   const mine = beginTurn();
-  if (mine) await tellFrom([...ids, id], given, number, mine);
+  if (!mine) return;
+  if (added[0] !== data.end_of_text) {
+    await tellFrom({ ...start, ids: [...ids, ...added] }, mine);
+    return;
+  }
+  const shortened = await withPieces(start);
+  if (turn !== mine) return;
+  earlier.push(story);
+  show(shortened);
+  finish("The end.");
 }
 
 // An error in the engine becomes a sentence on the page, and the reader's text stays.
@@ -245,6 +258,29 @@ async function guarded(action) {
   }
 }
 
+// ---- Taking a story along ----
+
+function storyText() {
+  return `${story.pieces.join("").trim()}\n\n(${document.title}. ${nameOf(story)}.)\n`;
+}
+
+async function copyStory() {
+  try {
+    await navigator.clipboard.writeText(storyText());
+    message("The story is copied.");
+  } catch {
+    getSelection().selectAllChildren($("story"));
+    message("This browser does not let the page copy. The story is selected: copy it from here.");
+  }
+}
+
+function saveStory() {
+  const file = new Blob([storyText()], { type: "text/plain" });
+  const address = URL.createObjectURL(file);
+  element("a", { href: address, download: `story-${story.number}.txt` }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
 // ---- The page ----
 
 function connect() {
@@ -252,24 +288,48 @@ function connect() {
     event.preventDefault();
     guarded(tell);
   };
-  $("stop").onclick = stop;
-  $("back").onclick = back;
-  $("story").onclick = ({ target }) => {
-    if (target.dataset.i) guarded(() => look(Number(target.dataset.i)));
+  $("stop").onclick = () => {
+    stop();
+    guarded(showView);
   };
-  $("story").onkeydown = (event) => {
-    const { key, target } = event;
-    if (key === "ArrowRight") target.nextSibling?.focus();
-    if (key === "ArrowLeft") target.previousSibling?.focus();
-    if (key === "Enter" || key === " ") {
+  $("back").onclick = back;
+  $("copy").onclick = copyStory;
+  $("save").onclick = saveStory;
+  for (const box of [$("story"), $("other")]) {
+    withArrowKeys(box);
+    box.onclick = ({ target }) => {
+      const told = box === $("story") ? story : other;
+      if (target.dataset.i) guarded(() => look(told, Number(target.dataset.i)));
+    };
+  }
+  connectMicroscope();
+  connectLessons();
+}
+
+// Of a group, one element is reached by Tab, and the others from there by arrow keys; Enter or the
+// space bar press them. columns: of a grid, for up and down
+function withArrowKeys(group, columns = NaN) {
+  group.onkeydown = (event) => {
+    const items = [...group.querySelectorAll("[role=button], button")].filter(
+      (item) => !item.hidden,
+    );
+    const here = items.indexOf(event.target);
+    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns };
+    const next = items[here + steps[event.key]];
+    if (next) {
       event.preventDefault();
-      target.click();
+      event.target.tabIndex = -1;
+      next.tabIndex = 0;
+      next.focus();
+    } else if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      event.target.click();
     }
   };
 }
 
 function fill() {
-  for (const id of ["beginning", "beginnings", "story", "likeliest"]) $(id).lang = data.language;
+  for (const id of ["beginning", "beginnings", "story", "other"]) $(id).lang = data.language;
   for (const field of data.fields) {
     const input = element("input", { type: "text", "data-field": field });
     $("fields").append(element("label", {}, field, input));

@@ -3,10 +3,12 @@ The page on which a model tells stories: its weights in 8 bits, its vocabulary, 
 one file.
 
 >>> backend = load_backend(open_model("out/demo"))
->>> Path("story.html").write_bytes(story_page("demo", backend, {"license": "MIT"}))
+>>> content, lessons = story_page("demo", backend, {"license": "MIT"})
 """
 
 import base64
+import copy
+import functools
 import html
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,7 +19,10 @@ from model import GPTNeo
 from nanostories.cli import UserError
 from nanostories.corpus.instruct_headers import FIELDS
 from nanostories.generation.backends import LocalBackend
+from nanostories.generation.generation_loop import generate
+from nanostories.interpretation.hooks import run_with_cache
 from nanostories.pages.html import TEMPLATES, page
+from nanostories.pages.lessons import Lesson, find_lessons, read
 
 # The settings that engine.js and the files for transformers support.
 SETTINGS = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size"}
@@ -27,6 +32,9 @@ OPENINGS = (
     "One day, a girl named Lily found a",
     "Tom was sad because",
 )
+TEMPERATURE = 0.6  # of the page's stories
+N_STORIES = 16  # told for the means of heads and for lessons
+LONGEST = 300  # tokens of each
 LARGEST = 100_000_000  # parameters, a byte each
 
 
@@ -75,41 +83,92 @@ def pack(model: GPTNeo) -> tuple[list[tuple], bytes]:
     return shapes, bytes(content)
 
 
+@torch.no_grad()
+def rounded(model: GPTNeo) -> GPTNeo:
+    """A copy with the weights that the page has, as float32."""
+    model = copy.deepcopy(model).float().cpu().eval()
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            rows, scale = int8_rows(parameter)
+            parameter.copy_(rows * scale[:, None])
+    return model
+
+
+# ---- What the model itself tells ----
+def own_stories(backend: LocalBackend, beginnings: Sequence[str]) -> list[list[int]]:
+    """Stories of the model, as ids, each begun with the next of the beginnings."""
+    most = backend.model.config.block_size // 2
+    prompts = [backend.encode(text)[:most] for text in beginnings or [""]] * N_STORIES
+    prompts = prompts[:N_STORIES]
+    stories = list(prompts)
+    end = backend.tokenizer.end_of_text
+    for told in generate(backend.model, prompts, LONGEST, TEMPERATURE, stop=end):
+        stories[told.index] = prompts[told.index] + told.tokens
+    return stories
+
+
+@torch.no_grad()
+def head_means(model: GPTNeo, stories: Sequence[list[int]]) -> torch.Tensor:
+    """(n_layer, n_head, D): what the heads put out on average over the tokens of these stories."""
+    sums = 0
+    for ids in stories:
+        _, cache = run_with_cache(model, torch.tensor([ids]))
+        outputs = [cache[f"blocks.{layer}.z"] for layer in range(model.config.n_layer)]
+        sums += torch.cat(outputs).sum(1)
+    return sums / sum(map(len, stories))
+
+
 # ---- The page ----
 def story_page(
-    title: str,
+    name: str,
     backend: LocalBackend,
     about: dict[str, str],
+    title: str = "",
+    introduction: str = "",
     has_headers: bool = False,
     openings: Sequence[str] = OPENINGS,
     language: str = "en",
-) -> bytes:
-    """about: what to say of the model; has_headers: whether it was trained on stories below
-    headers; openings: first words of stories, to choose from. UserError if the model cannot be on a
-    page."""
-    check_exportable(title, backend.model)
-    check_page(title, backend.model)
+) -> tuple[bytes, list[Lesson]]:
+    """The page, and what was tried as its lessons: it has those that hold.
+
+    about: what to say of the model, in a table; introduction: in a sentence below the title;
+    has_headers: whether it was trained on stories below headers; openings: first words of stories,
+    to choose from. UserError if the model cannot be on a page.
+    """
+    check_exportable(name, backend.model)
+    check_page(name, backend.model)
     shapes, weights = pack(backend.model)
+    tokenizer = backend.tokenizer
+    model = rounded(backend.model)
+    stories = own_stories(LocalBackend(model, tokenizer, backend.prefix), openings)
+    means = head_means(model, stories)
+    words = [tokenizer.decode([id]) for id in range(tokenizer.vocab_size)]
+    lessons = find_lessons(functools.partial(read, model, means), words, stories)
     engine = {
         "config": asdict(backend.model.config),
         "shapes": shapes,
-        "vocabulary": backend.tokenizer.vocabulary,
+        "means": means.flatten(1).tolist(),
+        "vocabulary": tokenizer.vocabulary,
         "kernel": base64.b64encode((TEMPLATES / "multiply.wasm").read_bytes()).decode(),
     }
     data = {
         "engine": engine,
         "prefix": backend.prefix,
         "openings": openings,
-        "end_of_text": backend.tokenizer.end_of_text,
+        "end_of_text": tokenizer.end_of_text,
+        "lessons": [asdict(lesson) for lesson in lessons],
         "fields": list(FIELDS.values()) if has_headers else [],
         "about": about,
         "language": language,
     }
-    return page(
-        f"{title} tells stories",
+    title = title or f"{name} tells stories"
+    content = page(
+        title,
         "story",
         data,
-        scripts=["engine.js"],
-        name=html.escape(title),
+        scripts=["engine.js", "microscope.js", "lessons.js"],
+        heading=html.escape(title),
+        introduction=html.escape(introduction),
         weights=base64.b64encode(weights).decode(),
     )
+    return content, lessons

@@ -26,7 +26,7 @@ from nanostories.cli import Parser, UserError, one_line_errors, positive
 from nanostories.corpus.token_files import load_stories
 from nanostories.results import Cell, Table, save
 from nanostories.statistics import ratio
-from nanostories.training.run_directory import read_log
+from nanostories.training.config import TrainConfig
 
 WINDOW = 256  # tokens
 TIMED = 4  # stories with the same beginning, written one at a time
@@ -75,9 +75,8 @@ def require_lossless(tokenizer, stories: Sequence[str]) -> None:
 
 def tokens_seen(model: Model) -> int:
     """When the weights were saved."""
-    step = model.checkpoint["step"]
-    rows = read_log(model.directory / "log.csv")
-    return next(int(row["tokens"]) for row in rows if int(row["step"]) == step)
+    config = TrainConfig(**model.checkpoint["train_config"])
+    return model.checkpoint["step"] * config.tokens_per_step
 
 
 def seconds_a_story(backend, story: str) -> float:
@@ -87,7 +86,7 @@ def seconds_a_story(backend, story: str) -> float:
     beginning = " ".join(story.split()[:10])
     start = time.perf_counter()
     for j in range(TIMED):
-        list(backend.complete([beginning], [(0, j)], Sampling(max_new_tokens=200)))
+        list(backend.complete({(0, j): beginning}, Sampling(max_new_tokens=200)))
     return (time.perf_counter() - start) / TIMED
 
 

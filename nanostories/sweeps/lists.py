@@ -31,9 +31,8 @@ class Experiment:
     small: Runs
     published: Runs
     measures: tuple[str, ...] = ()  # names in nanostories/sweeps/measures.py
-    axes: tuple[
-        str, ...
-    ] = ()  # x-axes of its picture: settings or columns; none: a line for each run
+    # x-axes of its picture: settings or columns; none: a line for each run
+    axes: tuple[str, ...] = ()
     picture: str = "panels"  # or law, neurons, or the file name of a picture that a measure draws
     curves: bool = False  # also draw the validation loss over tokens
     data: str = "tinystories"
@@ -48,9 +47,8 @@ class Scale:
     config: str
     corpora: Mapping[str, str]  # {name in the lists: the corpus that stands for it at this scale}
     warmup: float  # share of the steps
-    learning_rate: (
-        float | None
-    )  # upper limit: wide models get 1 / width (LOG.md); None: the config's
+    # Upper limit: wide models get 1 / width (LOG.md); None: the config's
+    learning_rate: float | None
     min_steps: int  # within a budget; with fewer, the batch size matters more than the model size
     n: int  # completions of each prompt
     max_epochs: float = 4  # within a budget; more would measure repetition
@@ -125,10 +123,8 @@ SCALING_SHAPES = " ".join(
     f"{w}-{depth}-16" for w in (64, 128, 256, 512, 768, 1024, 2048) for depth in (2, 4, 8, 12)
 )
 THREE_SMALL_RUNS = Runs(shapes("32-4-4 64-4-4 128-4-4"), 250)
-TWO_SMALL_SHAPES, TWO_SHAPES = (
-    shapes("64-4-4 128-4-4"),
-    shapes("256-8-8 512-8-8", architecture="gpt2"),
-)
+TWO_SMALL_SHAPES = shapes("64-4-4 128-4-4")
+TWO_SHAPES = shapes("256-8-8 512-8-8", architecture="gpt2")
 OOD_VARIANTS = {"any": dict(data="instruct"), "never-both": {}}
 
 EXPERIMENTS = {
@@ -171,8 +167,7 @@ EXPERIMENTS = {
         axes=("n_head",),
     ),
     "baselines": Experiment(
-        "A, figures 1 and 2: scores of models, also normalized, (score - lowest) / (highest -"
-        " lowest); bits per byte of the same stories; seconds a story",
+        "A, figure 1: scores of models; bits per byte of the same stories; seconds a story",
         small=THREE_SMALL_RUNS,
         published=Runs({}, models=PUBLISHED + GPT2),
         measures=("bits_per_byte", "scores"),

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from nanostories.checkpoints.models import Model
 from nanostories.files import read_json
 from nanostories.generation.prompts import read_prompts
-from nanostories.generation.samples_file import UNSEEN
+from nanostories.generation.samples_file import SAMPLES, UNSEEN
 from nanostories.results import Cell, Table, load
 from nanostories.sweeps.plan import ROOT, Run
 from nanostories.training.run_directory import read_log
@@ -61,6 +61,7 @@ class Command(NamedTuple):
     models: list[str]  # that it reads
     # What it writes; None: it sees by itself what is there already (sample.py)
     result: Path | None = None
+    stories: tuple[Path, ...] = ()  # files that it finds by itself, and reads
 
 
 Subjects = Sequence[Subject]
@@ -91,7 +92,8 @@ def scores(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
         yield continue_stories(subject, settings)
     result = settings.directory / "grades.json"
-    yield command_of(subjects, result, "grade.py", settings.directory, *settings.grade)
+    command = command_of(subjects, result, "grade.py", settings.directory, *settings.grade)
+    yield command._replace(stories=tuple(x.directory / SAMPLES["val"] for x in subjects))
 
 
 def beginnings(subjects: Subjects, settings: Settings) -> Commands:
@@ -187,7 +189,7 @@ def memorization(subjects: Subjects, settings: Settings) -> Commands:
     for cut in CUTS:
         for subject in subjects:
             places.append(settings.directory / f"cut-{cut}" / subject.name)
-            how = ["--split", "train", "--draw", "random", "--eval", PROMPTS, "--cut", cut]
+            how = ["--split", "train", "--eval", PROMPTS, "--cut", cut]
             yield sample(subject, places[-1], settings, *how, "--n", 1)
     result = settings.directory / "rouge.json"
     data = ["--data", subjects[0].data]

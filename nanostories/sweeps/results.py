@@ -81,7 +81,8 @@ def show(
         copy_picture(experiment.picture, directory)
     checkpoints = [subject.model.directory / "ckpt.pt" for subject in subjects if subject.run]
     sources = [path for path in checkpoints if path.exists()]  # `memory` trains nothing
-    save(directory / "experiment.json", "experiments.py", tables, (), sources, figure)
+    path = directory / "experiment.json"
+    save(path, "experiments.py", tables, sources=sources, figure=figure)
 
 
 def copy_picture(name: str, directory: Path) -> None:
@@ -115,6 +116,8 @@ def facts_of(subject: Subject) -> dict[str, Cell]:
     if not path.exists():
         return row
     log = [line for line in read_log(path) if line["val_loss"]]
+    if not log:
+        return row
     # A plan compares whole budgets; of other models, the weights with the lowest loss are used.
     line = log[-1] if run else min(log, key=lambda line: float(line["val_loss"]))
     row["step"] = int(line["step"])

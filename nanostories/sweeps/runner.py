@@ -110,6 +110,9 @@ def is_current(command: Command) -> bool:
     found = load(result)
     if found.arguments != command.arguments[1:] or outdated(found, result.parent):
         return False
+    read = {(result.parent / source).resolve() for source in found.sources}
+    if not read.issuperset(path.resolve() for path in command.stories):
+        return False
     trained = [Path(model, "ckpt.pt") for model in command.models]
     newest = max((path.stat().st_mtime for path in trained if path.exists()), default=0)
     return result.stat().st_mtime > newest

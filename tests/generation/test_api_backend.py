@@ -1,8 +1,6 @@
 """sample.py --model api:MODEL, against a server that fails. (test_api_client.py has the faults
 themselves.)"""
 
-import json
-
 import pytest
 from sample_fixtures import rows_of
 
@@ -40,10 +38,21 @@ def test_an_api_model_continues_stories(endpoint, sample_py, run):
     assert len({request["seed"] for request in endpoint.requests}) == 4
 
 
-def test_no_space_in_scripts_without_spaces(endpoint, sample_py):
-    endpoint.fault = lambda number, request: ("say", "有一只小狗。")
-    printed = sample_py(*API[:2], "--n", "1", "--prompt", "从前")[1].out
-    assert "从前有一只小狗。" in printed
+@pytest.mark.parametrize(
+    "prompt, reply, story",
+    [
+        ("Once,", "a dog", "Once, a dog"),
+        ("从前", "有一只小狗。", "从前有一只小狗。"),
+        ("从前有", "3只小狗。", "从前有3只小狗。"),
+        ("从前，", "Tom 来了。", "从前，Tom 来了。"),
+        ("กาลครั้ง", "หนึ่ง", "กาลครั้งหนึ่ง"),
+        ("He said “", "Yes.”", "He said “Yes.”"),
+        ("Once", ", a dog", "Once, a dog"),
+    ],
+)
+def test_a_space_where_the_script_has_one(endpoint, sample_py, prompt, reply, story):
+    endpoint.fault = lambda number, request: ("say", reply)
+    assert story in sample_py(*API[:2], "--n", "1", "--prompt", prompt)[1].out
 
 
 def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_py, run):
@@ -88,18 +97,14 @@ def test_stories_of_one_prompt_are_printed_without_one_that_failed(endpoint, sam
         assert str(fault[1]) in code and "Once a time 1.\n\nOnce a time 2." in printed.out
 
 
-def test_several_temperatures_share_one_budget(endpoint, sample_py, run, tmp_path):
+def test_several_temperatures_share_one_budget(endpoint, sample_py):
     endpoint.fault = lambda number, request: ("say", "a time.")
-    several = (*API, "--temperature", "0", "0.5", "1", *COSTLY)  # 2 + 4 + 4 replies
-    ledger = ("--spending", "spending.jsonl")
+    flags = (*API, "--temperature", "0", "0.5", "1", *COSTLY, "--spending", "spending.jsonl")
     for _ in range(2):  # a budget holds over restarts
-        code, printed = sample_py(*several, *ledger, "--max_cost", "4.5")
-        assert "--max_cost 4.5" in code
-        assert [r["temperature"] for r in endpoint.requests] == [0, 0, 0.5, 0.5]
-    code, printed = sample_py(*several, *ledger, "--max_cost", "100")
-    assert code == 0 and len(endpoint.requests) == 10 and "$6.00" in printed.err
-    rows = [json.loads(line) for line in (tmp_path / "spending.jsonl").read_text().splitlines()]
-    assert sum(row["dollars"] for row in rows) == 10 == len(endpoint.counted)
+        assert "--max_cost 4.5" in sample_py(*flags, "--max_cost", "4.5")[0]
+        assert [request["temperature"] for request in endpoint.requests] == [0, 0, 0.5, 0.5]
+    code, printed = sample_py(*flags, "--max_cost", "100")  # 2 + 4 + 4 replies
+    assert code == 0 and len(endpoint.counted) == 10 and "$6.00" in printed.err
     assert "--max_new_tokens" in sample_py(*API, *COSTLY[:4], "--max_cost", "1")[0]
 
 

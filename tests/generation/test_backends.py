@@ -1,14 +1,19 @@
-"""nanostories/generation/backends.py: a model is loaded onto the device that is asked for."""
+"""nanostories/generation/backends.py: a model is on the device that is asked for; what it is given
+and what it gives."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 from random_models import model_to_probe, save_run
 
-import sample
 import train
 from nanostories.checkpoints.models import open_model
 from nanostories.cli import UserError
+from nanostories.corpus.tokenizer import gpt2
 from nanostories.generation import backends
+from nanostories.generation.backends import LocalBackend, load_backend, stream_story
+from nanostories.generation.prompts import Sampling
 from nanostories.training.config import TrainConfig
 
 
@@ -26,32 +31,64 @@ def devices(monkeypatch) -> list[str]:
     return names
 
 
-def test_sampling_is_on_the_device_that_is_asked_for(devices, command_line, tmp_path):
+@pytest.fixture
+def run(tmp_path):
     save_run(tmp_path / "run", model_to_probe())
-    run = command_line(sample, tmp_path)
-    for flags in ([], ["--device", "cpu"], ["--device", "cuda:1"]):
-        code, _ = run("--model", "run", "--n", 1, "--max_new_tokens", 3, *flags)
-        assert code == 0
+    return tmp_path / "run"
+
+
+def test_a_model_is_on_the_device_that_is_asked_for(devices, run, monkeypatch):
+    model = open_model(str(run))
+    for name in ("auto", "cpu", "cuda:1"):
+        load_backend(model, name)
     assert devices == ["auto", "cpu", "cuda:1"]
-
-
-def test_the_closing_story_is_told_on_the_device_of_the_training(devices, monkeypatch, data_dir):
-    config = TrainConfig(device="cpu", data="tiny", data_dir=str(data_dir))
-    monkeypatch.setattr(train, "stream_story", lambda *_: None)
-    save_run(data_dir / "run", model_to_probe())
-    train.tell_a_story(data_dir / "run", config)
-    assert devices == ["cpu"]
-
-
-def test_without_a_gpu_sampling_is_on_the_cpu(devices, monkeypatch, tmp_path):
-    """Also on a Mac."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    save_run(tmp_path / "run", model_to_probe())
-    backends.load_backend(open_model(str(tmp_path / "run")))
+    load_backend(model)
+    assert devices[3:] == ["cpu"]  # also on a Mac
+
+
+def test_the_closing_story_is_told_on_the_device_of_the_training(
+    devices, run, monkeypatch, data_dir
+):
+    monkeypatch.setattr(train, "stream_story", lambda *_: None)
+    train.tell_a_story(run, TrainConfig(device="cpu", data="tiny", data_dir=str(data_dir)))
     assert devices == ["cpu"]
 
 
-def test_a_device_that_is_not_there_is_named(tmp_path):
-    save_run(tmp_path / "run", model_to_probe())
+def test_a_device_that_is_not_there_is_named(run):
     with pytest.raises(UserError, match="'cuda:99' cannot be used here"):
-        backends.load_backend(open_model(str(tmp_path / "run")), "cuda:99")
+        load_backend(open_model(str(run)), "cuda:99")
+
+
+def test_the_prompt_as_a_model_is_given_it():
+    tokenizer = gpt2()
+    ours = LocalBackend(None, tokenizer, [tokenizer.end_of_text])
+    theirs = LocalBackend(None, tokenizer, [])
+    assert ours.encode("a b \n") == [tokenizer.end_of_text] + tokenizer.encode("a b")
+    assert theirs.encode("a b \n") == tokenizer.encode("a b")
+    assert theirs.encode(" ") == [tokenizer.end_of_text]
+
+
+@pytest.mark.parametrize("n_bytes", [7, 9])
+def test_no_character_is_shown_in_pieces(monkeypatch, capsys, n_bytes):
+    """By a tokenizer whose tokens are bytes, in a story that is cut within a character."""
+
+    def decode(tokens):
+        return bytes(tokens).decode(errors="replace")
+
+    def bytes_of_text(model, prompts, sampling, stop, batch_size, on_token):
+        tokens = list("狐が行く".encode()[:n_bytes])
+        for token in tokens:
+            on_token(token)
+        yield *prompts, tokens, False
+
+    # As OtherTokenizer does, which has no bytes.
+    tokenizer = SimpleNamespace(
+        encode=lambda text: list(text.encode()),
+        decode=decode,
+        decode_bytes=lambda tokens: decode(tokens).encode(),
+        end_of_text=0,
+    )
+    monkeypatch.setattr(backends, "generate", bytes_of_text)
+    stream_story(LocalBackend(None, tokenizer, []), "昔", Sampling())
+    assert capsys.readouterr().out == f"昔{'狐が行'[: n_bytes // 3]} [cut here]\n"

@@ -9,9 +9,12 @@ import torch
 
 from model import GPTNeo, GPTNeoConfig
 from nanostories.generation.generation_loop import beam_search, draw, generate
+from nanostories.generation.prompts import Sampling
 from nanostories.kernels import compile_cpp
 
-PROMPTS = [[3, 1, 4], [1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9], [3], [2, 3, 8], [4, 6, 2, 6]]
+TEXTS = [[3, 1, 4], [1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9], [3], [2, 3, 8], [4, 6, 2, 6]]
+PROMPTS = {(i, 0): text for i, text in enumerate(TEXTS)}
+GREEDY = Sampling(temperature=0)
 
 
 @pytest.fixture(params=["C++", "PyTorch"])
@@ -36,8 +39,9 @@ def model() -> GPTNeo:
     return model
 
 
-def completions(model, prompts, **settings):
-    return {completion.index: completion for completion in generate(model, prompts, **settings)}
+def completions(model, prompts, sampling, **settings):
+    """{key: (tokens, whether it ended by itself)}"""
+    return {key: rest for key, *rest in generate(model, prompts, sampling, **settings)}
 
 
 @torch.inference_mode()
@@ -47,43 +51,31 @@ def greedy_without_cache(model, prompt, stop):
     while len(text) < model.config.block_size:
         token = model(torch.tensor([text]))[0][0, -1].argmax().item()
         if token == stop:
-            return text[len(prompt) :], True
+            return [text[len(prompt) :], True]
         text.append(token)
-    return text[len(prompt) :], False
+    return [text[len(prompt) :], False]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
 def test_greedy_text_is_that_of_the_uncached_model(decoder, model, batch_size):
-    texts = [greedy_without_cache(model, prompt, stop=None)[0] for prompt in PROMPTS]
+    texts = [greedy_without_cache(model, prompt, stop=None)[0] for prompt in TEXTS]
     # a token at which some of the completions end, and others do not
     stop = next(token for token in range(60) if {token in text for text in texts} == {True, False})
-    result = completions(model, PROMPTS, temperature=0, stop=stop, batch_size=batch_size)
-    assert sorted(result) == list(range(len(PROMPTS)))
-    for index, prompt in enumerate(PROMPTS):
-        tokens, finished = greedy_without_cache(model, prompt, stop)
-        assert (result[index].tokens, result[index].finished) == (tokens, finished)
+    expected = {key: greedy_without_cache(model, text, stop) for key, text in PROMPTS.items()}
+    assert completions(model, PROMPTS, GREEDY, stop=stop, batch_size=batch_size) == expected
+    short = completions(model, PROMPTS, Sampling(temperature=0, max_new_tokens=4))
+    assert list(short.values()) == [[text[:4], False] for text in texts]
 
 
 @pytest.mark.parametrize("settings", [{}, dict(top_k=5), dict(top_k=20, temperature=1.5)])
 def test_a_prompts_text_does_not_depend_on_its_batch(decoder, model, settings):
-    alone = completions(model, PROMPTS, seed=1, stop=0, batch_size=1, **settings)
+    sampling = Sampling(seed=1, **settings)
+    alone = completions(model, PROMPTS, sampling, stop=0, batch_size=1)
     for batch_size in (2, 3, 5):
-        assert (
-            completions(model, PROMPTS, seed=1, stop=0, batch_size=batch_size, **settings) == alone
-        )
-    assert completions(model, PROMPTS[:2], seed=1, stop=0, **settings) == {
-        i: alone[i] for i in range(2)
-    }
-    assert completions(model, PROMPTS, seed=2, stop=0, **settings) != alone
-
-
-def test_the_end_of_the_context_is_reported(model):
-    result = completions(model, PROMPTS, temperature=0, stop=None)
-    for index, prompt in enumerate(PROMPTS):
-        assert not result[index].finished
-        assert len(prompt) + len(result[index].tokens) == model.config.block_size
-    short = completions(model, PROMPTS, temperature=0, max_new_tokens=4)
-    assert all(short[i].tokens == result[i].tokens[:4] for i in range(5))
+        assert completions(model, PROMPTS, sampling, stop=0, batch_size=batch_size) == alone
+    last = {(4, 0): TEXTS[4]}
+    assert completions(model, last, sampling, stop=0) == {(4, 0): alone[4, 0]}
+    assert completions(model, PROMPTS, Sampling(seed=2, **settings), stop=0) != alone
 
 
 def test_each_token_is_drawn_by_a_random_number_of_its_own(decoder, model):
@@ -91,62 +83,55 @@ def test_each_token_is_drawn_by_a_random_number_of_its_own(decoder, model):
     even = copy.deepcopy(model)
     for parameter in even.parameters():
         parameter.data.zero_()
-    keys = [(0, 1), (3, 0), (0, 2)]
-    result = completions(even, PROMPTS[:3], seed=5, batch_size=2, keys=keys)
-    for index, key in enumerate(keys):
-        numbers = (
-            60
-            * np.random.default_rng([5, *key]).random(32, dtype=np.float32)[
-                : len(result[index].tokens)
-            ]
-        )
-        assert np.abs(np.array(result[index].tokens) + 0.5 - numbers).max() < 0.501
+    prompts = {(0, 1): TEXTS[0], (3, 0): TEXTS[1], (0, 2): TEXTS[2]}
+    for key, (tokens, _) in completions(even, prompts, Sampling(seed=5), batch_size=2).items():
+        uniform = np.random.default_rng([5, *key]).random(len(tokens), dtype=np.float32)
+        assert np.abs(np.array(tokens) + 0.5 - 60 * uniform).max() < 0.501
 
 
 @pytest.mark.parametrize("beams, max_new_tokens", [(2, 12), (5, 12), (2, 27), (5, 27)])
 def test_beam_search_finds_what_transformers_finds(decoder, beams, max_new_tokens):
     from random_models import as_transformers  # here, as it needs transformers
 
+    shape = dict(vocab_size=30, block_size=48, n_layer=2, n_head=2, n_embd=16, window_size=6)
+    sampling = Sampling(beams=beams, max_new_tokens=max_new_tokens)
     ended_by_itself = 0
     for seed in range(6):
         torch.manual_seed(seed)
-        model = GPTNeo(
-            GPTNeoConfig(
-                vocab_size=30, block_size=48, n_layer=2, n_head=2, n_embd=16, window_size=6
-            )
-        ).eval()
+        model = GPTNeo(GPTNeoConfig(**shape)).eval()
         for name, parameter in model.named_parameters():
-            torch.nn.init.normal_(
-                parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=0.4
+            mean = 1.0 if "ln" in name and "weight" in name else 0.0
+            torch.nn.init.normal_(parameter, mean, std=0.4)
+        prompts = {(n, 0): torch.randint(30, (n,)).tolist() for n in (1, 7, 21)}
+        for key, tokens, finished in beam_search(model, prompts, sampling, stop=seed):
+            prompt = torch.tensor([prompts[key]])
+            text = as_transformers(model).generate(
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                num_beams=beams,
+                do_sample=False,
+                max_new_tokens=max_new_tokens,
+                eos_token_id=seed,
+                pad_token_id=seed,
             )
-        prompts = [torch.randint(30, (length,)).tolist() for length in (1, 7, 21)]
-        for completion in beam_search(model, prompts, beams, max_new_tokens, stop=seed):
-            prompt = torch.tensor([prompts[completion.index]])
-            settings = dict(max_new_tokens=max_new_tokens, eos_token_id=seed, pad_token_id=seed)
-            settings |= dict(
-                attention_mask=torch.ones_like(prompt), num_beams=beams, do_sample=False
-            )
-            theirs = (
-                as_transformers(model).generate(prompt, **settings)[0, prompt.size(1) :].tolist()
-            )
-            finished = seed in theirs
-            assert completion.tokens == (theirs[: theirs.index(seed)] if finished else theirs)
-            assert completion.finished == finished
+            theirs = text[0, prompt.size(1) :].tolist()
+            assert finished == (seed in theirs)
+            assert tokens == theirs[: len(tokens)] and (finished or len(tokens) == len(theirs))
             ended_by_itself += finished
     assert 0 < ended_by_itself < 18
 
 
 def test_a_prompt_that_does_not_fit_is_named(model):
     with pytest.raises(ValueError, match="prompt 1 has 32 tokens"):
-        list(generate(model, [[1], [1] * 32]))
+        list(generate(model, {(0, 0): [1], (1, 0): [1] * 32}, GREEDY))
 
 
 def test_broken_weights_are_not_taken_for_stories(decoder, model):
     broken = copy.deepcopy(model)
     broken.ln_f.bias.data[0] = torch.nan
-    for settings in ({}, dict(temperature=0)):
+    for write, sampling in ((generate, Sampling()), (generate, GREEDY), (beam_search, GREEDY)):
         with pytest.raises(ValueError, match="not finite"):
-            list(generate(broken, PROMPTS, **settings))
+            list(write(broken, PROMPTS, sampling))
 
 
 LOGITS = torch.tensor([1.0, 3.0, 2.0, 0.0, 2.5])
@@ -159,9 +144,8 @@ def test_draws_follow_the_distribution(temperature, top_k):
     kept = np.argsort(-weights)[: top_k or 5]
     expected = np.zeros(5)
     expected[kept] = weights[kept] / weights[kept].sum()
-
     uniform = torch.rand(50_000, generator=torch.Generator().manual_seed(0))
-    tokens = draw(LOGITS.expand(50_000, 5), uniform, temperature, top_k)
+    tokens = draw(LOGITS.expand(50_000, 5), uniform, Sampling(temperature, top_k))
     shares = np.bincount(tokens.numpy(), minlength=5) / 50_000
     assert abs(shares - expected).max() < 0.01
     assert shares[expected == 0].sum() == 0
@@ -169,8 +153,7 @@ def test_draws_follow_the_distribution(temperature, top_k):
 
 @pytest.mark.parametrize("top_k", [None, 2, 1])
 def test_draws_at_the_edges(top_k):
-    assert all(
-        0 <= draw(LOGITS[None], torch.tensor([x]), 1.0, top_k).item() < 5 for x in (0.0, 1 - 2**-24)
-    )
-    assert draw(LOGITS[None], torch.tensor([0.999]), 1e-50, top_k).item() == 1
-    assert draw(LOGITS[None], torch.tensor([0.999]), 0, top_k).item() == 1
+    for temperature in (1.0, 1e-50, 0):
+        for uniform in (0.0, 0.999, 1 - 2**-24):
+            token = draw(LOGITS[None], torch.tensor([uniform]), Sampling(temperature, top_k))
+            assert token.item() == 1 if temperature < 1 else 0 <= token.item() < 5

@@ -13,11 +13,19 @@ from nanostories.generation.prompts import (
 )
 
 
-def test_a_story_is_cut_between_two_words():
-    story = "One two  three\n\nfour, five."
-    assert cut_story(story, 0.5) == Prompt("One two", "  three\n\nfour, five.")
-    assert cut_story("Alone.", 0.4) == Prompt("Alone.", "")
-    assert cut_story("狐が森へ行った。", 0.5) == Prompt("狐が森へ", "行った。")
+@pytest.mark.parametrize(
+    "beginning, ending, share",
+    [
+        ("One two", "  three\n\nfour, five.", 0.5),
+        ("Alone.", "", 0.4),
+        ("狐が森へ", "行った。", 0.6),
+        ("「はい。」", "と言った。", 0.5),
+        ("กาลครั้งห", "นึ่งนานมา", 0.5),
+    ],
+)
+def test_a_story_is_cut_between_two_words(beginning, ending, share):
+    """Where there is no space between them, between two characters, with their marks."""
+    assert cut_story(beginning + ending, share) == Prompt(beginning, ending)
 
 
 def test_prompts_are_read_from_lines(tmp_path):
@@ -47,25 +55,22 @@ def test_stories_drawn_at_random(corpus, tmp_path):
         prompts = evaluation_prompts(tmp_path / "data" / "tiny", n, 0.4, split="train", seed=seed)
         return [prompt.text + prompt.reference for prompt in prompts]
 
-    assert drawn(5, 1) == drawn(27, 1)[:5] != drawn(5, 2) and sorted(drawn(27, 1)) == sorted(
-        corpus[13:]
-    )
+    assert drawn(5, 1) == drawn(27, 1)[:5] != drawn(5, 2)
+    assert sorted(drawn(27, 1)) == sorted(corpus[13:])
 
 
 def test_headers_of_validation_stories_are_prompts(instruct_data_dir):
     corpus = instruct_data_dir / "builtin-instruct-ood"
     stories = [instruct_headers.read(text) for text in stories_in(corpus, "val")]
-    assert len(set(examples := openings(corpus, 2))) == 2 and examples[0] in stories[0].story
+    examples = openings(corpus, 2)
+    assert len(set(examples)) == 2 and examples[0] in stories[0].story
     prompts = evaluation_prompts(corpus, 5, 0.5)
-    assert [prompt.text + prompt.reference for prompt in prompts] == [
-        str(story) for story in stories[1:6]
-    ]
+    whole = [prompt.text + prompt.reference for prompt in prompts]
+    assert whole == [str(story) for story in stories[1:6]]
     assert all(prompt.text.endswith("\nStory:") for prompt in prompts)
     asked = evaluation_prompts(corpus, 4, 0.5, ["words", "summary,words"])
-    assert [set(prompt.row()["instruction"]) for prompt in asked] == [
-        {"words"},
-        {"words", "summary"},
-    ] * 4
+    fields = [set(prompt.row()["instruction"]) for prompt in asked]
+    assert fields == [{"words"}, {"words", "summary"}] * 4
     assert [prompt.reference for prompt in asked[::2]] == [
         prompt.reference for prompt in prompts[:4]
     ]

@@ -102,6 +102,13 @@ def test_a_conversation_is_looked_up_turn_by_turn():
     assert judge.look_up(STORY, 0, cache)[0] == READ == judge.scores(STORY, cache)
 
 
+def test_a_reply_that_lacks_a_score_which_was_named_later_is_asked_for_again():
+    judge = ChatJudge("m", OURS, Client())
+    _, messages = judge.look_up(STORY, 0, {})
+    cache = {judge.key(messages, 0): {"text": '{"grammar": 7}'}}
+    assert judge.look_up(STORY, 0, cache) == (None, messages)
+
+
 def test_repeated_gradings_are_averaged():
     judge = ChatJudge("j", OURS, Client(), repeats=2)
     cache = {}

@@ -155,6 +155,15 @@ def test_only_what_all_runs_continue_is_compared():
     assert {name: len(own) for name, own in groups[0].sources().items()} == dict(a=12, b=12, c=6)
 
 
+def test_every_group_shares_prompts():
+    """Also where a run shares half of its prompts with each of two that have none in common."""
+    whole = run("a", STORIES[:10])
+    halves = [run("b", STORIES[:5]), run("c", STORIES[5:10])]
+    names = [[each.name for each in group.runs] for group in group_runs([whole, *halves])]
+    assert names == [["a", "b"], ["c"]]
+    assert all(group.prompts for group in group_runs([whole, *halves]))
+
+
 def test_runs_that_were_sampled_otherwise_are_not_compared():
     """In any setting; one warning says which."""
     runs, scores = models(12, a=5, b=6, c=7)

@@ -2,8 +2,6 @@
 chance is not."""
 
 import random
-from argparse import Namespace
-from pathlib import Path
 
 import numpy as np
 import planted
@@ -11,22 +9,18 @@ import pytest
 from matplotlib.figure import Figure
 from planted import endings, rows_of, write_corpus
 from rouge_score.rouge_scorer import RougeScorer
-from rouge_score.tokenize import tokenize
 
 import rouge
 from nanostories.corpus import builtin_stories
 from nanostories.generation.samples_file import read_rows, write_rows
 from nanostories.novelty import flags, histograms
-from nanostories.novelty.intervals import ClusteredValues, compare
+from nanostories.novelty.intervals import ClusteredValues, Metric
 from nanostories.novelty.words import draw_excerpts, open_corpus
 from nanostories.results import load, to_text
 from nanostories.statistics import estimate
 from nanostories.tables import read_table
-from rouge import N_OTHER_PROMPTS, N_SAME_PROMPT, kgrams, nearest_other, rouge_k
-
-
-def words(text: str) -> list[str]:
-    return tokenize(text, None)
+from nanostories.text import words_of
+from rouge import kgrams, nearest_other, rouge_k
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +34,11 @@ def corpus(tmp_path_factory):
 # ---- The metric ----
 def pairs() -> list[tuple[str, str]]:
     rng = random.Random(0)
-    made = [
-        " ".join(rng.choices(["a", "b", "The", "cat,", "3rd", "é"], k=rng.randrange(25)))
-        for _ in range(200)
-    ]
-    odd = ["", "Word", "word", "...", "The cat sat. The cat sat. The cat sat."]
-    stories = [story.text for story in builtin_stories.stories(20)]
-    return [
-        *zip(made, made[::-1]),
-        *((a, b) for a in odd for b in odd),
-        *zip(stories, stories[::-1]),
-    ]
+    words = ["a", "b", "The", "cat,", "3rd"]
+    made = [" ".join(rng.choices(words, k=rng.randrange(25))) for _ in range(200)]
+    made += ["", "Word", "word", "...", "The cat sat. The cat sat. The cat sat."]
+    made += [story.text for story in builtin_stories.stories(20)]
+    return [*zip(made, made[::-1]), *zip(made[200:], made[201:])]
 
 
 def test_clipped_counts_are_those_of_rouge_score():
@@ -58,43 +46,47 @@ def test_clipped_counts_are_those_of_rouge_score():
     for a, b in pairs():
         theirs = scorer.score(b, a)  # target, prediction
         for k in range(1, 10):
-            assert rouge_k(a, b, k, "clipped") == pytest.approx(
-                tuple(theirs[f"rouge{k}"]), abs=1e-12
-            )
+            expected = tuple(theirs[f"rouge{k}"])
+            assert rouge_k(a, b, k, "clipped") == pytest.approx(expected, abs=1e-12)
 
 
 def test_counts_by_set_are_the_papers():
     """The share of a's distinct k-grams that are among b's, and the harmonic mean of both
     directions."""
+
+    def distinct(text: str, k: int) -> set:
+        words = words_of(text)
+        return {tuple(words[i : i + k]) for i in range(len(words) - k + 1)}
+
     for a, b in pairs():
         for k in (1, 2, 3, 8):
-            ours, theirs = (
-                {tuple(w[i : i + k]) for i in range(len(w) - k + 1)} for w in map(words, (a, b))
-            )
-            precision, recall = (len(ours & theirs) / len(x) if x else 0 for x in (ours, theirs))
+            ours = distinct(a, k)
+            theirs = distinct(b, k)
+            precision = len(ours & theirs) / max(len(ours), 1)
+            recall = len(ours & theirs) / max(len(theirs), 1)
             f = 2 * precision * recall / (precision + recall) if ours & theirs else 0
             assert rouge_k(a, b, k) == pytest.approx((precision, recall, f), abs=1e-12)
-    assert rouge_k([5, 7, 5, 7], np.array([7, 5, 7, 9]), 2, "set") == (
-        1.0,
-        2 / 3,
-        0.8,
-    )  # ids of tokens
+    assert rouge_k([5, 7, 5, 7], np.array([7, 5, 7, 9]), 2, "set") == (1.0, 2 / 3, 0.8)
 
 
+# ---- Intervals ----
 def test_intervals_are_those_of_means_of_prompts():
     """However many completions each prompt has; their coverage is tested in
     tests/test_statistics.py."""
+
+    def cell(values: list, prompts: list) -> list[float]:
+        texts = ClusteredValues(np.array(values), np.array(prompts))
+        no_baseline = ClusteredValues(np.array([np.nan]), np.array([0]))
+        return Metric("", texts, no_baseline).cells()["completions"]
+
     prompts = np.random.default_rng(0).uniform(0.3, 0.7, size=8)
-    repeated = ClusteredValues(np.repeat(prompts, 10), np.repeat(np.arange(8), 10))
-    assert compare(repeated, None) == {"completions": pytest.approx(estimate(prompts).cell)}
-    values = np.array([1.0, np.nan, 0.5, np.nan])
-    missing = compare(ClusteredValues(values, np.array([0, 0, 1, 2])), None)["completions"]
-    assert missing[0] == 0.75
-    shares = ClusteredValues(np.array([1.0] * 6 + [0.9, 0.8]), np.arange(8))
-    mean, low, high = compare(shares, None)["completions"]
-    assert high == 1 and low < mean
-    one = compare(ClusteredValues(np.array([0.2, 0.4]), np.array([3, 3])), None)["completions"]
-    assert one[0] == pytest.approx(0.3) and np.isnan(one[1:]).all()
+    repeated = cell(np.repeat(prompts, 10), np.repeat(np.arange(8), 10))
+    assert repeated == pytest.approx(estimate(prompts).cell)
+    assert cell([1.0, np.nan, 0.5, np.nan], [0, 0, 1, 2])[0] == 0.75
+    mean, low, high = cell([1.0] * 6 + [0.9, 0.8], range(8))
+    assert low < mean < high == 1
+    one_prompt = cell([0.2, 0.4], [3, 3])
+    assert one_prompt[0] == pytest.approx(0.3) and np.isnan(one_prompt[1:]).all()
 
 
 def test_differences_on_the_same_prompts_are_paired():
@@ -103,61 +95,61 @@ def test_differences_on_the_same_prompts_are_paired():
     prompts = np.random.default_rng(0).uniform(0.2, 0.9, size=20)
     ours = ClusteredValues(np.repeat(prompts, 3), np.repeat(np.arange(20), 3))
     theirs = ClusteredValues(np.repeat(prompts - 0.1, 10), np.repeat(np.arange(20), 10))
-    assert compare(ours, theirs, paired=True)["difference"] == pytest.approx([0.1] * 3)
-    assert compare(ours, theirs)["difference"][1] < 0.05
+    paired = Metric("", ours, theirs, is_paired=True).cells()["difference"]
+    assert paired == pytest.approx([0.1] * 3)
+    assert Metric("", ours, theirs).cells()["difference"][1] < 0.05
 
 
 # ---- The nearest of others, and chance ----
 def test_the_nearest_other_does_not_grow_with_the_number_of_completions():
-    """500 completions beside 50; ten completions of each prompt beside five, of 50 prompts beside
-    25: the same mean."""
     rng = np.random.default_rng(0)
-    texts = [rng.integers(0, 40, size=60) for _ in range(500)]
-    grams = [kgrams(text, 2, "set") for text in texts]
-    few, many = (nearest_other(grams[:n], np.arange(n)).mean() for n in (50, 500))
-    assert few == pytest.approx(many, abs=0.01)
-    alike = [
-        np.append(texts[i // 10][:30], texts[i][30:]) for i in range(500)
-    ]  # ten of each prompt, half in common
-    alike = [kgrams(text, 2, "set") for text in alike]
-    prompts = np.arange(500) // 10
-    several = [alike, prompts], [alike[:250], prompts[:250]], [alike[::2], prompts[::2]]
-    means = [
-        [nearest_other(*some, n_same).mean() for n_same in (0, N_SAME_PROMPT)] for some in several
-    ]
-    assert means[1] == pytest.approx(means[0], abs=0.01) and means[2] == pytest.approx(
-        means[0], abs=0.01
-    )
-    assert means[0][1] > means[0][0] + 0.2  # completions of one prompt are alike
-    few = N_OTHER_PROMPTS + 1
-    assert np.isnan(nearest_other(grams[: few - 1], np.arange(few - 1))).all()
-    assert np.isnan(nearest_other(alike[::5], prompts[::5], N_SAME_PROMPT)).all()
-    every = [max(rouge_k(a, b).f for b in texts[:few] if b is not a) for a in texts[:few]]
-    assert nearest_other(grams[:few], np.arange(few)).tolist() == every
+    grams = [kgrams(rng.integers(0, 40, size=60), 2, "set") for _ in range(500)]
+    few = nearest_other(grams[:50], np.arange(50), 20)
+    many = nearest_other(grams, np.arange(500), 20)
+    several_of_each_prompt = nearest_other(grams, np.arange(500) // 10, 20)
+    assert few.mean() == pytest.approx(many.mean(), abs=0.01)
+    assert few.mean() == pytest.approx(several_of_each_prompt.mean(), abs=0.01)
+    assert nearest_other(grams, np.arange(500), 99).mean() > many.mean() + 0.01
+    assert np.isnan(nearest_other(grams[:20], np.arange(20), 20)).all()
+    every = [max(rouge.overlap(a, b).f for b in grams[:21] if b is not a) for a in grams[:21]]
+    assert nearest_other(grams[:21], np.arange(21), 20).tolist() == every
 
 
 def test_a_passage_counts_as_copied_if_few_held_out_excerpts_have_one_as_long():
-    short, long = np.full(990, 13), np.full(10, 40)
-    assert (
-        flags.copied_length(short) == flags.copied_length(np.append(short, long)) == flags.MIN_WORDS
-    )
-    assert (
-        flags.copied_length(np.append(short, [40] * 11)) == 41
-        and flags.copied_length(short[:0]) == flags.MIN_WORDS
-    )
+    longest = np.full(990, 13)
+    assert flags.copied_length(longest) == flags.copied_length(longest[:0]) == flags.MIN_WORDS
+    assert flags.copied_length(np.append(longest, [40] * 10)) == flags.MIN_WORDS
+    assert flags.copied_length(np.append(longest, [40] * 11)) == 41
+
+
+def test_a_word_twenty_times_is_no_copy():
+    varied = np.arange(1, 41)
+    for passage, is_copy in (([0] * 20, False), ([0, 1] * 10, False), (range(50, 70), True)):
+        text = np.concatenate([varied, passage])
+        spans = np.append(np.zeros(40, int), np.arange(20, 0, -1))
+        assert flags.is_copy(text, spans, 20) == is_copy
+        assert not flags.is_copy(text, spans, 21)
+
+
+def test_names_and_unknown_words_are_masked_and_nothing_else(corpus):
+    opened = open_corpus(corpus[0])
+    anna, zorban, otter, was = opened.encode("Anna zorban otter was")
+    classes = flags.mask_names(opened)
+    assert classes[anna] == classes[zorban]
+    assert [classes[otter], classes[was]] == [otter, was]
 
 
 def test_held_out_excerpts_are_as_long_and_from_the_same_place(corpus):
-    data, training, validation = corpus
+    data, _, validation = corpus
     opened = open_corpus(data)
-    completions, begins = opened.encode(endings(validation[20:40])), list(range(20))
-    pieces, stories = draw_excerpts(opened, completions, begins, rouge.MIN_EXCERPTS)
-    held_out = opened.encode(validation)
-    assert len(pieces) == rouge.MIN_EXCERPTS
-    for i, (piece, story) in enumerate(zip(pieces, stories)):
-        assert len(piece) == len(completions[i % 20])
-        begin = min(begins[i % 20], len(held_out[story]) - len(piece))
-        assert (piece == held_out[story][begin : begin + len(piece)]).all()
+    completions = [opened.encode(ending) for ending in endings(validation[20:40])]
+    excerpts, stories = draw_excerpts(opened, completions, range(20), rouge.MIN_EXCERPTS)
+    assert len(excerpts) == rouge.MIN_EXCERPTS
+    for i, (excerpt, number) in enumerate(zip(excerpts, stories)):
+        story = opened.encode(validation[number])
+        begin = min(i % 20, len(story) - len(excerpt))
+        assert len(excerpt) == len(completions[i % 20])
+        assert (excerpt == story[begin : begin + len(excerpt)]).all()
 
 
 # ---- A run ----
@@ -169,78 +161,82 @@ def rouge_py(command_line, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run(corpus, tmp_path):
-    """out/tiny: 20 prompts x 3 completions, the last one empty; the first is a training story's
-    ending, in the second its name and nouns are changed."""
-    data, training, validation = corpus
-    completions = endings(validation[20:80])
+def make_run(tmp_path):
+    """Writes the completions of a run, n of each prompt."""
+
+    def write(name: str, completions: list[str], stories: list[str], n: int = 1, **facts):
+        rows = [row | facts for row in rows_of(completions, stories, n)]
+        samples = "samples-train.jsonl" if facts.get("split") == "train" else "samples.jsonl"
+        write_rows(tmp_path / "out" / name / samples, rows)
+        return tmp_path / "out" / name
+
+    return write
+
+
+@pytest.fixture
+def run(corpus, make_run):
+    """out/tiny: 25 prompts x 2 completions, the last one empty; the first is a training story's
+    ending, in the second the sentences of one are reversed and its name is another."""
+    _, training, validation = corpus
+    completions = endings(validation[20:70])
     completions[0], text = endings(training[5:7])
     name = next(name for name in builtin_stories.NAMES if name in text)
-    nouns = set(builtin_stories.NOUNS)
-    completions[1] = planted.replace_words(
-        text.replace(name, "Zorban"), nouns, sorted(nouns), random.Random(0)
-    )
-    completions[59] = ""
-    write_rows(tmp_path / "out" / "tiny" / "samples.jsonl", rows_of(completions, validation, 3))
-    return tmp_path / "out" / "tiny"
+    completions[1] = ". ".join(reversed(text.replace(name, "Zorban").split(". ")))
+    completions[49] = ""
+    return make_run("tiny", completions, validation, 2)
 
 
-def facts_of(run, data, split: str = "val", **others) -> dict:
-    """What rouge.py finds of the completions of a split."""
-    settings = {"data": Path(data), "k": 2, "counting": "set", "tokens": False}
-    analyses = rouge.analyze_run(Path(run), Namespace(**settings | others))
-    return next(each.facts for each in analyses if each.facts["split"] == split)
+def results_of(run, name: str = "rouge.json") -> tuple[str, dict[str, list[dict]]]:
+    """(warnings, rows by the kind of table)"""
+    result = load(run / name)
+    return "\n".join(result.warnings), {table.facts["kind"]: table.rows for table in result.tables}
 
 
-def warnings_and_tables(run) -> tuple[list[str], dict[str, list[dict]]]:
-    result = load(run / "rouge.json")
-    return result.warnings, {table.facts["kind"]: table.rows for table in result.tables}
-
-
-def described(run, ending: str = "") -> dict[tuple[int, int], dict]:
+def described(run) -> dict[tuple[int, int], dict]:
     """rouge.csv, by prompt and completion."""
-    rows = read_table(run / f"rouge{ending}.csv")
+    rows = read_table(run / "rouge.csv")
     return {(int(row["prompt_index"]), int(row["sample_index"])): row for row in rows}
 
 
 def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
-    data, training, validation = corpus
+    data, training, _ = corpus
     code, printed = command_line(rouge, tmp_path)(run, "--data", data)
     assert code == 0
-    rows = read_rows(run / "samples.jsonl")
-    found = described(run)
-    figures = facts_of(run, data)["metrics"]
+    texts = {key: row["completion"] for key, row in read_rows(run / "samples.jsonl").items()}
     by_hand = {
-        key: max(rouge_k(row["completion"], story).f for story in training)
-        for key, row in rows.items()
+        key: max(rouge_k(text, story).f for story in training) for key, text in texts.items()
     }
-    assert figures["training_f"]["completions"][0] == pytest.approx(np.mean([*by_hand.values()]))
-    for key, row in found.items():
-        text = rows[key]["completion"]
-        assert row["completion"] == text and float(row["f"]) == pytest.approx(
-            by_hand[key], abs=1e-5
-        )
+    for key, row in described(run).items():
+        assert row["completion"] == texts[key]
+        assert float(row["f"]) == pytest.approx(by_hand[key], abs=1e-5)
         nearest = int(row["nearest_story"])
-        assert nearest < 0 or rouge_k(text, training[nearest]).f == pytest.approx(by_hand[key])
-        assert row["span"] in text and len(words(row["span"])) == int(row["span_length"])
-    ending_f = [rouge_k(row["completion"], row["reference"]).f for row in rows.values()]
-    assert figures["ending_f"]["completions"][0] == pytest.approx(np.mean(ending_f))
-    together = " | ".join(
-        " ".join(words(story)) for story in training
-    )  # no span goes on in the next story
+        assert nearest < 0 or rouge_k(texts[key], training[nearest]).f == by_hand[key]
+        assert row["span"] in texts[key] and len(words_of(row["span"])) == int(row["span_length"])
+    ending_f = [
+        rouge_k(row["completion"], row["reference"]).f
+        for row in read_rows(run / "samples.jsonl").values()
+    ]
+    all_pairs = set().union(*(kgrams(story, 2, "set") for story in training))
     shares = []
-    for text in (words(row["completion"]) for row in rows.values()):
-        threes = [" ".join(text[i : i + 3]) for i in range(len(text) - 2)]
-        shares += [np.mean([f" {three} " in f" {together} " for three in threes])] if threes else []
-    assert figures["share_3"]["completions"][0] == pytest.approx(np.mean(shares))
-    for figure in figures.values():
-        for value, low, high in figure.values():
+    for text in texts.values():
+        grams = kgrams(text, 2, "set").keys()
+        words = words_of(text)
+        if grams:
+            shares.append(np.mean([pair in all_pairs for pair in zip(words, words[1:])]))
+    expected = {
+        "F with the true ending": np.mean(ending_f),
+        "F with the nearest training story": np.mean([*by_hand.values()]),
+        "share of 2-grams in the training set": np.mean(shares),
+    }
+    shown = {row["metric"]: row for row in results_of(run)[1]["metrics"]}
+    for title, mean in expected.items():
+        assert shown[title]["completions"][0] == pytest.approx(mean, abs=2e-3), title
+    for row in shown.values():
+        assert row["run"] == "tiny" and row["split"] == "validation"
+        for name in ("completions", "baseline", "difference"):
+            value, low, high = row[name]
             assert low <= value <= high
     assert to_text(load(run / "rouge.json")) in printed.out
-    shown = warnings_and_tables(run)[1]["metrics"]
-    by_title = {row["metric"]: row for row in shown}
-    row = by_title[rouge.TITLES["training_f"]]
-    assert row["completions"] == figures["training_f"]["completions"] and row["run"] == "tiny"
     assert (run / "rouge.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (run / "rouge.svg").read_text()
 
@@ -251,25 +247,20 @@ def test_copies_are_flagged_beside_their_story(run, corpus, rouge_py):
     first, second = (described(run)[0, i] for i in (0, 1))
     assert [first["flag"], second["flag"]] == ["copy", "template"]
     assert [first["training_story"], second["training_story"]] == training[5:7]
-    passages = warnings_and_tables(run)[1]["passages"]
-    assert passages[0]["flagged"] == "copy of story 5"
+    assert results_of(run)[1]["passages"][0]["flagged"] == "copy of story 5"
 
 
 def test_planted_copies_are_found(corpus, rouge_py, tmp_path):
     data, _, validation = corpus
-    rows = planted.plant(
-        rows_of(endings(validation[40:60]), validation, 1), open_corpus(data), each=15
-    )
+    honest = rows_of(endings(validation[40:60]), validation, 1)
+    rows = planted.plant(honest, open_corpus(data), each=15)
     write_rows(tmp_path / "out" / "planted" / "samples.jsonl", rows)
     assert rouge_py("out/planted", "--data", data)[0] == 0
     found = planted.count_flagged(rows, tmp_path / "out" / "planted")
-    passages = (
-        "half of it, within an honest completion",
-        "50 words of it, within an honest completion",
-    )
     for kind in (
         "verbatim",
-        *passages,
+        "half of it, within an honest completion",
+        "50 words of it, within an honest completion",
         "names replaced",
         "names replaced by unknown ones",
         "sentences shuffled",
@@ -279,137 +270,123 @@ def test_planted_copies_are_found(corpus, rouge_py, tmp_path):
     assert found["words shuffled"][0] == found["nothing of it, but 100 made-up words"][0] == 0
 
 
-def test_validation_stories_in_the_training_set_do_not_hide_copies(corpus, rouge_py, tmp_path):
-    _, training, validation = corpus
-    data = write_corpus(tmp_path / "leaky", training + validation[10:12], validation[:20] * 2)
-    source = training[5].split()
-    copy = " ".join(
-        [*"Zorb gnarl fip dop lum wex".split(), *source[20:50], *"Vip mon kel dur sot bax".split()]
-    )
-    write_rows(
-        tmp_path / "out" / "one" / "samples.jsonl",
-        rows_of([copy, *endings(validation[60:84])], validation, 1),
-    )
-    code, printed = rouge_py("out/one", "--data", data)
-    assert code == 0 and "10.0% of the held-out excerpts" in printed.out
-    assert described(tmp_path / "out" / "one")[0, 0]["flag"] == "copy"
-    facts = facts_of(tmp_path / "out" / "one", data)
-    assert facts["excerpts_in_training"] == 40 and facts["held_out_excerpts"] == 360
-    assert facts["n_flag_baseline"] in range(
-        160, 200
-    )  # the half that did not set the length of a copy
-
-
-def test_near_copies_in_both_splits_are_warned_of(run, corpus, rouge_py, monkeypatch, tmp_path):
-    _, training, validation = corpus
-    near_copies = [" ".join([*story.split()[:-1], "indeed."]) for story in validation[:8]]
-    data = write_corpus(tmp_path / "near", training + near_copies, validation)
-    monkeypatch.setattr(rouge.flags, "copied_length", lambda longest: rouge.flags.MIN_WORDS)
-    assert "share near-copies" in rouge_py(run, "--data", data)[1].out
-
-
-def test_the_stories_that_set_the_length_of_a_copy_are_not_those_that_are_counted(
-    corpus, rouge_py, tmp_path
+def test_validation_stories_in_the_training_set_do_not_hide_copies(
+    corpus, rouge_py, make_run, tmp_path
 ):
     _, training, validation = corpus
-    words, passage = validation[1].split(), training[5].split()[20:60]
-    mixed = " ".join(
-        [*words[:90], *passage, *words[90:]]
-    )  # story 1: counted; story 0 says what chance does
+    data = write_corpus(tmp_path / "leaky", training + validation[10:12], validation[:20] * 2)
+    source = " ".join(training[5].split()[20:50])
+    copy = f"Zorb gnarl fip dop lum wex {source} Vip mon kel dur sot bax"
+    run = make_run("one", [copy, *endings(validation[60:84])], validation)
+    assert rouge_py(run, "--data", data)[0] == 0
+    warnings, tables = results_of(run)
+    assert "10.0% of the held-out excerpts" in warnings
+    assert described(run)[0, 0]["flag"] == "copy"
+    # The half of 360 that did not set the length of a copy
+    assert int(tables["flags"][0]["held-out"].split()[-1]) in range(160, 200)
+
+
+def test_held_out_copies_count_in_the_other_half_of_stories_and_are_warned_of(
+    corpus, rouge_py, make_run, tmp_path
+):
+    """Held-out story 0 says what chance does; story 1, which has a passage of a training story, is
+    a false alarm."""
+    _, training, validation = corpus
+    words = validation[1].split()
+    mixed = " ".join([*words[:90], *training[5].split()[20:60], *words[90:]])
     data = write_corpus(tmp_path / "half", training, [validation[0], mixed])
-    write_rows(
-        tmp_path / "out" / "run" / "samples.jsonl",
-        rows_of(endings(validation[20:45]), validation, 1),
-    )
-    assert rouge_py("out/run", "--data", data)[0] == 0
-    facts = facts_of(tmp_path / "out" / "run", data)
-    assert facts["min_copied_words"] < 40 and facts["flagged"]["copy"]["baseline"] > 100
+    run = make_run("run", endings(validation[20:45]), validation)
+    assert rouge_py(run, "--data", data)[0] == 0
+    warnings, tables = results_of(run)
+    assert "near-copies" in warnings
+    assert int(tables["flags"][0]["held-out"].split()[0]) > 100
 
 
-def test_both_splits_are_shown_side_by_side(run, corpus, rouge_py):
+def test_both_splits_of_a_run(run, corpus, rouge_py, make_run):
     """This model knows the endings of training stories: no completion of a validation story says
     so."""
     data, training, _ = corpus
-    rows = rows_of(endings(training[:25]), training, 1)
-    write_rows(
-        run / "samples-train.jsonl",
-        [row | dict(split="train", cut=0.4, weights="others") for row in rows],
-    )
-    code, printed = rouge_py(run, "--data", data)
-    held_out = facts_of(run, data)
-    trained = facts_of(run, data, "train")
-    assert code == 0 and held_out["n_completions"] == 60 and trained["n_completions"] == 25
-    assert trained["metrics"]["ending_f"]["completions"][0] == 1
-    assert trained["flagged"]["copy"]["completions"] == 25
-    warnings, tables = warnings_and_tables(run)
-    memorized = 1 - held_out["metrics"]["ending_f"]["completions"][0]
+    facts = {"split": "train", "cut": 0.4, "weights": "others"}
+    make_run("tiny", endings(training[:25]), training, **facts)
+    assert rouge_py(run, "--data", data)[0] == 0
+    warnings, tables = results_of(run)
+    title = "F with the true ending"
+    held_out, trained = (row for row in tables["metrics"] if row["metric"] == title)
+    assert trained["split"] == "training" and trained["completions"][0] == 1
+    memorized = 1 - held_out["completions"][0]
     assert tables["memorization"][0]["difference"][0] == pytest.approx(memorized, abs=1e-3)
-    assert "not sampled alike: cut, prompts, completions per prompt, checkpoint" in warnings
+    copies = [row["completions"] for row in tables["flags"] if row["flagged"] == "copy"]
+    assert copies[1] == "25 of 25" and len(read_table(run / "rouge-train.csv")) == 25
+    assert "not sampled alike: cut, completions per prompt, checkpoint" in warnings
 
 
-def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
+def test_all_settings_and_several_runs(run, corpus, rouge_py, make_run):
     data, training, validation = corpus
-    second = tmp_path / "out" / "second"
-    rows = rows_of(endings(validation[50:60]), validation, 1)
-    write_rows(
-        second / "samples.jsonl", [row | dict(reference=None) for row in rows]
-    )  # as of --prompts
-    flags_of_run = ("--data", data, "--k", 4, "--counting", "clipped", "--tokens")
-    code, printed = rouge_py(run, "out/second", *flags_of_run)
-    assert code == 0 and (tmp_path / "out" / "rouge.svg").exists()
-    warnings, tables = warnings_and_tables(tmp_path / "out")
-    assert {row["run"] for row in tables["metrics"]} == {"tiny", "second"}
+    second = make_run("second", endings(validation[50:60]), validation, reference=None)
+    settings = ("--k", 4, "--counting", "clipped", "--others", 9)
+    assert rouge_py(run, second, run, "--data", data, *settings)[0] == 0
+    warnings, tables = results_of(run.parent)
+    titles = {}
+    for row in tables["metrics"]:
+        titles.setdefault(row["run"], []).append(row["metric"])
+    assert list(titles) == ["tiny", "second"]
+    nearest = "highest F with 9 other completions"
+    assert nearest in titles["tiny"] and nearest in titles["second"]
+    assert "F with the true ending" in set(titles["tiny"]) - set(titles["second"])
     assert "not sampled alike: prompts, completions per prompt" in warnings
-    facts = facts_of(second, data, k=4, counting="clipped", tokens=True)
-    assert "ending_f" not in facts["metrics"] and facts["flagged"]["template"]["completions"] == 0
-    tokenizer = open_corpus(data, by_tokens=True).tokenizer
-    ids = [tokenizer.encode(story) for story in training]
-    for row in rows:
-        by_hand = max(
-            rouge_k(tokenizer.encode(row["completion"]), story, 4, "clipped").f for story in ids
-        )
-        assert float(described(second)[row["prompt_index"], 0]["f"]) == pytest.approx(
-            by_hand, abs=1e-5
-        )
+    for row in described(second).values():
+        by_hand = max(rouge_k(row["completion"], story, 4, "clipped").f for story in training)
+        assert float(row["f"]) == pytest.approx(by_hand, abs=1e-5)
+    assert rouge_py(second, "--data", data, "--others", 10)[0] == 0
+    assert "11 prompts" in results_of(second)[0]
 
 
-def test_one_completion_alone(corpus, rouge_py, tmp_path):
+def test_stories_of_another_script(rouge_py, make_run, tmp_path):
+    words = [first + second for first in "бвгджзклмн" for second in ("ой", "ум", "ес", "ат")]
+    stories = [" ".join(random.Random(i).choices(words, k=60)) for i in range(30)]
+    data = write_corpus(tmp_path / "russian", stories[10:], stories[:10])
+    run = make_run("russian", endings(stories[10:20]), stories[10:])
+    assert rouge_py(run, "--data", data, "--others", 5)[0] == 0
+    assert {row["flag"] for row in described(run).values()} == {"copy"}
+
+
+def test_one_completion_alone(corpus, rouge_py, make_run):
     data, _, validation = corpus
-    write_rows(
-        tmp_path / "out" / "one" / "samples.jsonl", rows_of([" They all went home."], validation, 1)
-    )
-    code, printed = rouge_py("out/one", "--data", data)
-    assert (
-        code == 0
-        and "F with the nearest training story" in printed.out
-        and "nan" not in printed.out
-    )
-    metrics = warnings_and_tables(tmp_path / "out" / "one")[1]["metrics"]
-    row = next(row for row in metrics if row["metric"] == rouge.TITLES["training_f"])
-    assert row["difference"][1] is None
+    run = make_run("one", [" They all went home."], validation)
+    code, printed = rouge_py(run, "--data", data)
+    assert code == 0 and "nan" not in printed.out
+    metrics = {row["metric"]: row for row in results_of(run)[1]["metrics"]}
+    assert metrics["F with the nearest training story"]["difference"][1] is None
 
 
-def test_a_comparison_never_replaces_the_results_of_a_run(run, corpus, rouge_py, tmp_path):
+def test_completions_of_a_single_prompt_are_compared_with_each_other(corpus, rouge_py, make_run):
+    data, _, validation = corpus
+    run = make_run("single", endings(validation[20:30]), validation, 10)
+    assert rouge_py(run, "--data", data, "--others", 9)[0] == 0
+    grams = [kgrams(ending, 2, "set") for ending in endings(validation[20:30])]
+    every = [max(rouge.overlap(a, b).f for b in grams if b is not a) for a in grams]
+    metrics = {row["metric"]: row for row in results_of(run)[1]["metrics"]}
+    nearest = metrics["highest F with 9 other completions"]["completions"][0]
+    assert nearest == pytest.approx(np.mean(every))
+
+
+def test_a_comparison_never_replaces_the_results_of_a_run(run, corpus, rouge_py, make_run):
     """Of a run and its samples at another temperature; the same directory twice is one."""
     data, _, validation = corpus
-    for name in ("temperature-0.3", "temperature-0.6"):
-        rows = rows_of(endings(validation[20:45]), validation, 1)
-        write_rows(run / name / "samples.jsonl", rows)
+    names = ("temperature-0.3", "temperature-0.6")
+    places = [make_run(f"tiny/{name}", endings(validation[20:45]), validation) for name in names]
     assert rouge_py(run, "--data", data)[0] == 0
     before = (run / "rouge.json").read_bytes()
-    places = [run / "temperature-0.3", run / "temperature-0.6"]
+    assert rouge_py(places[0], places[0], "--data", data)[0] == 0
+    assert "memorization" not in results_of(places[0])[1]
+    assert not (run / "rouge-comparison.json").exists()
     assert rouge_py(*places, "--data", data)[0] == 0
     assert (run / "rouge.json").read_bytes() == before
-    rows = load(run / "rouge-comparison.json").tables[0].rows
-    assert {row["run"] for row in rows} == {"temperature-0.3", "temperature-0.6"}
-    (run / "rouge-comparison.json").unlink()
-    assert rouge_py(places[0], places[0], "--data", data)[0] == 0
-    tables = warnings_and_tables(places[0])[1]
-    assert "memorization" not in tables and not (run / "rouge-comparison.json").exists()
+    rows = results_of(run, "rouge-comparison.json")[1]["metrics"]
+    assert {row["run"] for row in rows} == set(names)
 
 
 NO_WORD = '{"prompt_index": 0, "sample_index": 0, "completion": "…"}\n'
-ONE_WORD = NO_WORD.replace("…", "A.")
 
 
 @pytest.mark.parametrize(
@@ -418,17 +395,17 @@ ONE_WORD = NO_WORD.replace("…", "A.")
         (None, (), "samples.jsonl"),
         ('{"prompt_index": 0, "sample_index": 0}\n', (), "samples.jsonl"),
         (NO_WORD, (), "out/bad"),
-        (ONE_WORD, ("--data", "nowhere"), "nowhere"),
+        (NO_WORD.replace("…", "A."), ("--data", "nowhere"), "nowhere"),
         ("", ("--k", "0"), "--k"),
+        ("", ("--others", "0"), "--others"),
     ],
 )
 def test_mistakes_get_one_line(corpus, rouge_py, tmp_path, content, args, message):
     (tmp_path / "out" / "bad").mkdir(parents=True)
     if content is not None:
         (tmp_path / "out" / "bad" / "samples.jsonl").write_text(content)
-    code, printed = rouge_py(
-        "out/bad", *(args if "--data" in args else ("--data", corpus[0], *args))
-    )
+    data = () if "--data" in args else ("--data", corpus[0])
+    code, printed = rouge_py("out/bad", *data, *args)
     complaint = printed.err.splitlines()[-1] if code == 2 else code
     assert message in complaint and "\n" not in complaint
     assert not (tmp_path / "out" / "bad" / "rouge.json").exists()

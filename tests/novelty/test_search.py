@@ -10,8 +10,8 @@ from nanostories.novelty.search import Stream, search
 
 
 def stream_of(texts: list[np.ndarray]) -> Stream:
-    ends = np.cumsum([len(text) for text in texts])
-    return Stream(np.concatenate(texts).astype(np.uint32), np.append(0, ends[:-1]), ends)
+    bounds = np.cumsum([0] + [len(text) for text in texts])
+    return Stream(np.concatenate(texts).astype(np.uint32), bounds)
 
 
 def random_texts(rng, n: int, longest: int, n_words: int) -> list[np.ndarray]:
@@ -83,23 +83,3 @@ def test_it_finds_what_brute_force_finds(seed, counting, monkeypatch):
         np.zeros(0, dtype=int),
     ]
     check(texts, stories, search(texts, stream_of(stories), k, counting), k, counting)
-
-
-def test_words_of_a_class_are_the_same_word():
-    rng = np.random.default_rng(1)
-    stories, texts = random_texts(rng, 30, 20, 10), random_texts(rng, 8, 20, 12)
-    classes = np.array([0, 1, 2, 3, 4, 4, 4, 7, 8, 7, 10, 4])
-    masked = search(texts, stream_of(stories), 2, "set", classes)
-    check(
-        [classes[text] for text in texts], [classes[story] for story in stories], masked, 2, "set"
-    )
-
-
-def test_stories_of_tokens_have_gaps_between_them():
-    """As in train.bin, where <|endoftext|>, here 9, is of no story; and nothing is found across
-    it."""
-    ids = np.array([1, 2, 3, 9, 9, 4, 5, 9], dtype=np.uint16)
-    stories = Stream(ids, np.array([0, 4, 5]), np.array([3, 4, 7]))
-    found = search([np.array([2, 3, 9, 4, 5])], stories, 2, "set")
-    assert found.spans[0].tolist() == [2, 1, 0, 2, 1]
-    assert found.nearest.tolist() == [2] and found.f[0] == 2 * 1 / (4 + 1)

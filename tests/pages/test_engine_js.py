@@ -1,7 +1,6 @@
 """nanostories/pages/engine.js and story_page.py: in the Node of playwright's package, against
 Python with the same rounded weights."""
 
-import copy
 import json
 import random
 import re
@@ -20,8 +19,15 @@ from tokenizer_texts import SCRIPTS, TEXT, count_tokens, random_text
 from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import cut, gpt2, learn_bpe
 from nanostories.generation.backends import LocalBackend
+from nanostories.interpretation.hooks import run_with_cache
 from nanostories.pages.html import TEMPLATES
-from nanostories.pages.story_page import int8_rows, story_page
+from nanostories.pages.story_page import (
+    head_means,
+    int8_rows,
+    own_stories,
+    rounded,
+    story_page,
+)
 
 SHAPES = {
     "GPT-Neo": {"window_size": 7},
@@ -55,21 +61,8 @@ def run_in_node(page: bytes, script: str, input=None, has_webassembly: bool = Tr
 
 def page_of(model, tokenizer=None) -> bytes:
     tokenizer = tokenizer or cut(count_tokens(TEXT), model.config.vocab_size)
-    return story_page("a model", LocalBackend(model, tokenizer, []), {})
-
-
-@torch.no_grad()
-def rounded(model):
-    """A copy with the weights that the page has, as float32."""
-    model = copy.deepcopy(model)
-    for parameter in model.parameters():
-        if parameter.dim() == 2:
-            rows, scale = int8_rows(parameter)
-            nearest = rows * scale[:, None]
-            assert (rows.abs().amax(1) == 127).all()
-            assert ((nearest - parameter).abs() <= 0.5001 * scale[:, None]).all()
-            parameter.copy_(nearest)
-    return model
+    content, _ = story_page("a model", LocalBackend(model, tokenizer, []), {})
+    return content
 
 
 def test_the_binary_is_that_of_its_source():
@@ -107,40 +100,96 @@ def test_text_of_any_language_has_the_ids_of_python():
 
 # ---- The model ----
 
-GREEDY = """(prompts) => {
+GREEDY = """([prompts, off]) => {
   for (const ids of prompts) {
-    while (ids.length < 48) ids.push(CALLS.next(ids, 0, 0).id);
+    while (ids.length < 48) ids.push(CALLS.next(ids, { temperature: 0, off }).id);
   }
   const hasKernel = model.memory.kernel !== undefined;
-  return [prompts, CALLS.likeliest(prompts[19], 30, 10), hasKernel];
+  const found = CALLS.inspect(prompts[19], 30, off);
+  found.attention = found.attention.map((heads) => heads.map((row) => [...row]));
+  return [prompts, found, CALLS.shares(prompts[19], off), hasKernel];
 }"""
 
 
+def test_weights_are_rounded_to_the_nearest():
+    model = random_model()
+    for parameter, near in zip(model.parameters(), rounded(model).parameters(), strict=True):
+        bound = 0.0
+        if parameter.dim() == 2:
+            rows, scale = int8_rows(parameter)
+            assert (rows.abs().amax(1) == 127).all()
+            bound = 0.5001 * scale[:, None]
+        assert ((near - parameter).abs() <= bound).all()
+
+
+@torch.no_grad()
+def patched_run(model, means, off: list[str], tokens):
+    """logits and cache, with these heads ("layer.head") replaced by their means."""
+    patches = {}
+    for layer, mean in enumerate(torch.tensor(means)):
+
+        def replace(z, layer=layer, mean=mean):
+            z = z.clone()
+            for head in range(z.size(2)):
+                if f"{layer}.{head}" in off:
+                    z[:, :, head] = mean.view(z.shape[2:])[head]
+            return z
+
+        patches[f"blocks.{layer}.z"] = replace
+    return run_with_cache(model, tokens, patches)
+
+
+@pytest.mark.parametrize("off", [[], ["0.1", "1.0", "1.3"]])
 @pytest.mark.parametrize("has_webassembly", [True, False])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_greedy_text_is_that_of_python(shape, has_webassembly):
-    """20 prompts, each to the end of the context; and likeliest tokens. 301: arrays are padded."""
+def test_what_it_computes_is_what_python_computes(shape, has_webassembly, off):
+    """Greedy text after 20 prompts, to the end of the context; in one of them, lens and attention
+    of a token, and all shares. 301: arrays are padded."""
     model = random_model(vocab_size=301, block_size=48, **SHAPES[shape])
     page = page_of(model)
     prompts = torch.randint(300, (20, 5)).tolist()
-    told, likeliest, has_kernel = run_in_node(page, GREEDY, prompts, has_webassembly)
+    told, found, shares, has_kernel = run_in_node(page, GREEDY, [prompts, off], has_webassembly)
     assert has_kernel == has_webassembly
-    with torch.inference_mode():
-        logits = rounded(model)(torch.tensor(told))[0]  # (20, 48, 301)
+    model = rounded(model)
+    means = page_data(page)["engine"]["means"]
+    logits, cache = patched_run(model, means, off, torch.tensor(told))  # (20, 48, 301)
     for prompt, ids, greedy in zip(prompts, told, logits.argmax(-1).tolist(), strict=True):
         assert ids == prompt + greedy[4:-1]
-    shares = logits[19, 29].softmax(-1)
-    top = shares.topk(10)
-    assert [token["id"] for token in likeliest["tokens"]] == top.indices.tolist()
-    found = [likeliest["share"], *(token["share"] for token in likeliest["tokens"])]
-    assert found == pytest.approx([shares[told[19][30]].item(), *top.values.tolist()], rel=1e-4)
+
+    ids = told[19]
+    expected = logits[19].softmax(-1)
+    assert shares == pytest.approx(expected[range(47), ids[1:]].tolist(), rel=1e-4)
+    for layer, lens in enumerate(found["layers"]):
+        with torch.no_grad():
+            hidden = model.ln_f(cache[f"blocks.{layer}.resid_post"][19, 29])
+            of_layer = model.head(hidden).softmax(-1)
+        top = of_layer.topk(10)
+        assert [token["id"] for token in lens["top"]] == top.indices.tolist()
+        found_shares = [token["share"] for token in lens["top"]]
+        assert found_shares == pytest.approx(top.values.tolist(), rel=1e-4)
+        assert lens["share"] == pytest.approx(of_layer[ids[30]].item(), rel=1e-4)
+        assert lens["rank"] == 1 + (of_layer > of_layer[ids[30]]).sum()
+        attention = torch.tensor(found["attention"][layer])
+        pattern = cache[f"blocks.{layer}.pattern"][19, :, 29, :30]
+        torch.testing.assert_close(attention, pattern, atol=1e-5, rtol=1e-4)
+    assert found["share"] == found["layers"][-1]["share"] == shares[29]
+
+
+def test_means_are_those_of_the_models_own_stories():
+    model = rounded(random_model(vocab_size=300))
+    backend = LocalBackend(model, cut(count_tokens(TEXT), 300), [5])
+    stories = own_stories(backend, ["Once upon a time", "One day"])
+    assert len(stories) == 16 and stories[0] != stories[2]
+    assert stories[3][: len(backend.encode("One day"))] == backend.encode("One day")
+    z = [run_with_cache(model, torch.tensor([ids]))[1]["blocks.2.z"][0] for ids in stories]
+    torch.testing.assert_close(head_means(model, stories)[2], torch.cat(z).mean(0))
 
 
 def test_a_branch_reads_as_if_for_the_first_time():
     page = page_of(random_model(vocab_size=300))
     first = list(range(20))
     second = [*range(10), 200, *range(11, 15)]
-    script = "(texts) => texts.map((ids) => CALLS.likeliest(ids, ids.length, 9).tokens)"
+    script = "(texts) => texts.map((ids) => CALLS.inspect(ids, ids.length).layers)"
     found = run_in_node(page, script, [first, second, second[:10], [7], second])
     fresh = run_in_node(page, script, [second])
     assert found[1] == found[4] == fresh[0] != found[0]
@@ -150,7 +199,7 @@ def test_a_branch_reads_as_if_for_the_first_time():
 def test_draws_follow_the_distribution(temperature):
     model = random_model(vocab_size=300)
     script = """([temperature, n]) => {
-      CALLS.next([1, 2, 3], temperature, 0);
+      CALLS.next([1, 2, 3], { temperature, number: 0, given: 0, off: [] });
       return Array.from({ length: n }, (_, i) => model.draw(temperature, (i + 0.5) / n));
     }"""
     drawn = run_in_node(page_of(model), script, [temperature, 400])
@@ -164,7 +213,8 @@ def test_a_number_decides_what_is_drawn_and_nothing_else_does():
     """Evenly between 0 and 1 over numbers and positions, and independently from one to the next."""
     script = """() => {
       const numbers = Array.from({ length: 100 }, (_, number) => number);
-      const told = (number) => CALLS.next([1, 2, 3], 2, number).id;
+      const settings = { temperature: 2, given: 3, off: [] };
+      const told = (number) => CALLS.next([1, 2, 3], { ...settings, number }).id;
       const draws = numbers.map((number) => numbers.map((t) => chance(number, t)));
       return [numbers.map(told), numbers.map(told), draws];
     }"""

@@ -38,8 +38,10 @@ def test_a_run_becomes_a_page(run, export_py, tmp_path):
     assert "<title>run tells stories" in page.read_text() and data["openings"][2] == "A new one."
     meta = tmp_path / "data" / "tiny" / "meta.json"
     meta.write_text(json.dumps(json.loads(meta.read_text()) | {"headers": "any fields together"}))
-    assert export_py(run, "--html", tmp_path / "new" / "a.html")[0] == 0
-    assert len(page_data(tmp_path / "new" / "a.html")["fields"]) == 4
+    path = tmp_path / "new" / "a.html"
+    assert export_py(run, "--html", path, "--title", "<Tales>", "--about", "Of <i>foxes")[0] == 0
+    assert len(page_data(path)["fields"]) == 4
+    assert "<h1>&lt;Tales&gt;</h1>\n  <p>Of &lt;i&gt;foxes</p>" in path.read_text()
 
 
 def test_transformers_files_come_back(run, export_py, tmp_path):

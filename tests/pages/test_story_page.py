@@ -2,6 +2,7 @@
 what may not happen. What its engine computes: test_engine_js.py."""
 
 import json
+import math
 import re
 
 import pytest
@@ -30,11 +31,12 @@ def open_page(chromium, tmp_path, tokenizer):
     """open_page() -> the browser, with a storyteller of 48 tokens, ready; what its console says
     fails the test."""
 
-    def opened(title="a model", screen=None, model_tokenizer=tokenizer, **others):
+    def opened(name="a model", screen=None, model_tokenizer=tokenizer, **others):
         model = random_model(vocab_size=model_tokenizer.vocab_size, block_size=48)
         backend = LocalBackend(model, model_tokenizer, [model_tokenizer.end_of_text])
         path = tmp_path / "story.html"
-        path.write_bytes(story_page(title, backend, **{"about": {}} | others))
+        content, _ = story_page(name, backend, **{"about": {}} | others)
+        path.write_bytes(content)
         chromium.open(path, **(screen or {}))
         chromium.wait_for(READY)
         return chromium
@@ -51,17 +53,17 @@ def test_a_story_is_told_looked_into_and_told_otherwise(open_page):
     assert re.search(r"\d+ tokens, \d+ a second", page.run(STATUS))
     page.run("document.querySelector('#story [data-i=\"20\"]').click()")
     page.wait_for(TEN_WORDS)
-    found = page.run("ask('likeliest', story.ids, 20, 10)")
-    likely = found["tokens"]
+    found = page.run("ask('inspect', story.ids, 20).then(({ layers }) => layers.at(-1))")
+    likely = found["top"]
     assert found["share"] == likely[0]["share"]  # greedy
-    assert page.run(f"percent({found['share']})") in page.run("$('word').textContent")
+    assert page.run("$('word').textContent").startswith(page.run(f"percent({found['share']})"))
     page.run("document.querySelectorAll('#likeliest button')[7].click()")
     page.wait_for("earlier.length === 1 && $('stop').disabled")
     other = page.run("story.ids")
     assert other[:21] == [*first[:20], likely[7]["id"]] and other != first
     page.run("$('back').click()")
     assert page.run("story.ids") == first and page.run("$('back').disabled")
-    page.run("branch(2, 99)")  # within the beginning
+    page.run("branch(story, 2, [99])")  # within the beginning
     assert page.run("document.querySelectorAll('.given').length") == 2
 
 
@@ -70,10 +72,18 @@ def test_the_keyboard_is_enough(open_page):
     page.run(f"{ASK} $('tell').focus()")
     page.press("Enter")
     page.wait_for("story.ids.length === 48 && $('stop').disabled")
-    page.run("$('story').children[0].focus()")
+    page.run("$('story').children[1].focus()")  # 0 is the end of text, which has no words
     page.press("ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", " ")
     page.wait_for(TEN_WORDS)
-    assert page.run("document.querySelector('.chosen').dataset.i") == "2"
+    assert page.run("document.querySelector('.chosen').dataset.i") == "3"
+    page.run("$('tab-next').focus()")
+    page.press("ArrowRight", "ArrowRight", "Enter")
+    page.wait_for("document.querySelector('.heads')")
+    page.press("Tab", "ArrowDown", "ArrowRight", "Enter")
+    page.wait_for("document.activeElement.ariaPressed === 'true'")
+    page.press("Enter")
+    page.wait_for("document.activeElement.className === 'off'")
+    assert page.run("[...switchedOff]") == ["1.1"]
     controls = "[...document.querySelectorAll('input, textarea, button, #story [role=button]')]"
     nameless = "(each) => !(each.labels?.length || each.textContent || each.ariaLabel)"
     assert page.run(f"{controls}.length") > 50 and not page.run(f"{controls}.some({nameless})")
@@ -156,17 +166,95 @@ def test_stopped_in_the_middle_and_while_it_is_read(open_page):
     assert not page.run("$('tell').disabled")
 
 
+# ---- The microscope ----
+def test_each_view_shows_what_the_engine_finds(open_page):
+    page = open_page()
+    page.run(f"{ASK} tell().then(() => look(story, 30))")
+    found = page.run("ask('inspect', story.ids, 30)")
+    shares = page.run("ask('shares', story.ids, [])")
+    page.run("openTab('layers')")
+    bars = page.run("[...document.querySelectorAll('#panel td.bar')].map((td) => td.textContent)")
+    assert bars == [page.run(f"percent({layer['share']})") for layer in found["layers"]]
+
+    page.run("openTab('heads').then(() => pressHead('2.1'))")
+    shading = (
+        "[...story.box.children].map((word) => Number(word.style.getPropertyValue('--share')))"
+    )
+    attention = found["attention"][2][1].values()
+    pieces = page.run("story.pieces")[:30]  # one without text is no word to look at
+    expected = [share if piece else 0 for share, piece in zip(attention, pieces, strict=True)]
+    assert page.run(shading)[:30] == pytest.approx(expected, rel=1e-4)
+    page.run("pressHead('2.1')")
+    without = page.run("ask('inspect', story.ids, 30, ['2.1'])")["layers"][-1]["share"]
+    intact = found["layers"][-1]["share"]
+    sure = [page.run(f"percent({share})") for share in (without, intact)]
+    assert page.run("$('word').textContent").startswith(f"{sure[0]} sure of ")
+    assert f"({sure[1]} with all heads)" in page.run("$('word').textContent")
+
+    page.run("switchOff([]).then(() => openTab('surprise'))")
+    bits = [-math.log2(share) for share in shares]
+    expected = [0, *(min(1, each / 10) for each in bits)]
+    assert page.run(shading) == pytest.approx(expected, abs=1e-5)
+    text = page.run("story.pieces.slice(1).join('')")
+    assert f"{sum(bits) / len(text.encode()):.2f} bits per byte" in page.run(
+        "$('panel').textContent"
+    )
+
+    page.run("openTab('decided')")
+    at = page.run("story.box.children[20].title")
+    lens = page.run("ask('inspect', story.ids, 21, [], story.ids[30])")["layers"]
+    assert at == f"number {min(layer['rank'] for layer in lens)}"
+
+
+def test_story_b_is_told_with_the_same_dice_and_parts_at_the_change(open_page):
+    """The first different word is marked; what is switched off for B is off for B alone."""
+    page = open_page(model_tokenizer=cut(count_tokens(TEXT), 300))
+    page.run("$('beginning').value = 'Tom saw Tom'; $('number').value = 7; tell()")
+    page.run("openTab('compare').then(() => tellOther({}))")
+    assert "the same story." in page.run("$('panel').textContent")
+    page.run("look(story, 30).then(() => tellOther({ temperature: 5 }))")
+    a, b = page.run("[story.ids, other.ids]")
+    k = next(k for k in range(48) if a[k] != b[k])
+    marked = page.run("[...document.querySelectorAll('.differs')].map((word) => word.dataset.i)")
+    assert k >= 30 and marked == [str(k), str(k)]
+    page.run("tellOther({ off: ['0.0', '1.2'] })")
+    assert page.run("other.off") == ["0.0", "1.2"] and page.run("other.ids")[:30] == a[:30]
+    page.run("forgetWord(); tellOther({}, ['Tom', 'Lily'])")
+    assert page.run("other.pieces.slice(0, other.given).join('')") == "Lily saw Lily"
+    page.run("$('from').value = 'Nobody'; $('tell-name').click()")
+    page.wait_for("$('stop').disabled")
+    assert "“Nobody” does not stand" in page.run(STATUS)
+    page.run("look(other, 12).then(() => branch(other, 12, []))")
+    assert page.run("story.pieces.join('')").startswith("Lily saw Lily") and not page.run("other")
+
+
+def test_a_story_is_copied_and_saved(open_page):
+    page = open_page()
+    page.run(f"{ASK} tell()")
+    page.run("HTMLElement.prototype.click = function () { saved = this.download; }; saveStory()")
+    assert re.fullmatch(r"story-\d+\.txt", page.run("saved"))
+    page.run("Object.defineProperty(navigator, 'clipboard', { value: undefined }); copyStory()")
+    assert "selected" in page.run(STATUS)
+    assert page.run("getSelection().toString()").startswith("Once upon a time")
+
+
 # ---- Untrusted text, and the policy ----
 def test_names_tokens_and_prompts_are_never_markup(open_page, tokenizer):
     assert {"</", "script"} <= {token.decode(errors="replace") for token in tokenizer.ranks}
-    page = open_page(title=HOSTILE, about={HOSTILE: HOSTILE}, openings=[HOSTILE], language=HOSTILE)
+    page = open_page(
+        HOSTILE,
+        introduction=HOSTILE,
+        about={HOSTILE: HOSTILE},
+        openings=[HOSTILE],
+        language=HOSTILE,
+    )
     scripts = page.run("document.scripts.length")
     page.run(f"$('beginning').value = {json.dumps(HOSTILE)}.slice(0, 30); tell()")
-    page.run("look(9)")
+    page.run("look(story, 9)")
     assert page.run(TEN_WORDS) and page.run("document.title") == f"{HOSTILE} tells stories"
     assert page.run("document.querySelectorAll('img, main script').length") == 0
     assert page.run("document.querySelector('#about td').textContent") == HOSTILE
-    assert page.run("document.scripts.length") == scripts == 4  # not the weights
+    assert page.run("document.scripts.length") == scripts == 6  # not the weights
 
 
 def test_the_policy_lets_nothing_in_and_nothing_out(open_page):
@@ -224,7 +312,7 @@ def test_a_header_is_asked_for_as_python_writes_it(open_page):
 def test_it_fits_the_screen(open_page, width, dark):
     screen = {"width": width, "dark": dark}
     page = open_page("long" * 30, has_headers=True, language="hi", screen=screen)
-    page.run("$('beginning').value = 'longword'.repeat(3); tell().then(() => look(3))")
+    page.run("$('beginning').value = 'longword'.repeat(3); tell().then(() => look(story, 3))")
     page.run("for (const each of document.querySelectorAll('details')) each.open = true")
     assert page.run("document.documentElement.scrollWidth") <= width
     assert page.run("$('story').lang") == "hi" and page.run("document.documentElement.lang") == "en"

@@ -131,9 +131,8 @@ def test_another_architecture_writes_as_transformers_does(other):
         max_new_tokens=12, do_sample=False, attention_mask=torch.ones_like(ids), eos_token_id=257
     )
     theirs = model.generate(ids, **greedy)[0, ids.size(1) :]
-    ((_, text, _),) = backend.complete(
-        [prompt], [(0, 0)], Sampling(temperature=0, max_new_tokens=12)
-    )
+    sampling = Sampling(temperature=0, max_new_tokens=12)
+    ((_, text, _),) = backend.complete({(0, 0): prompt}, sampling)
     assert text == backend.tokenizer.decode(theirs[theirs != 257].tolist()) and text
     assert backend.tokenizer.decode(backend.tokenizer.encode(" a ball")) == " a ball"
 

@@ -1,0 +1,155 @@
+"""
+Minimal pairs: two sentences that differ in one point of grammar, one right and one wrong. A model
+is right where it finds the right one likelier as a whole.
+
+>>> read_pairs(GRAMMAR)[0]
+Pair(phenomenon='agreement, adjacent', group='0', right='The dog is very happy.', wrong='The dog are
+very happy.')
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from nanostories.cli import UserError
+from nanostories.grading.probes import difference_table, group_means
+from nanostories.results import Table
+from nanostories.statistics import estimate
+
+GRAMMAR = Path(__file__).parents[2] / "prompts" / "grammar.jsonl"
+ZORRO_CHANGES = (
+    "Zorro's sentences got capitals and lost the spaces before punctuation, as in stories."
+)
+EXAMPLE = (
+    '{"UID": "agreement", "pairID": "0", "sentence_good": "It is.", "sentence_bad": "It are."}'
+)
+CHANCE = 0.5
+TIE = 1e-4  # nats: less is rounding
+SURE = 0.05  # differences with a larger p-value are counted, but not listed
+
+
+class Pair(NamedTuple):
+    phenomenon: str
+    group: str  # its pairs are no independent trials: they swap the same words
+    right: str
+    wrong: str
+
+
+# ---- Files ----
+def files_of(path: Path) -> list[Path]:
+    return sorted(path.glob("*.*")) if path.is_dir() else [path]
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """The pairs of a file, or of all files in a directory: .txt as in Zorro, .jsonl as in BLiMP."""
+    pairs = []
+    for file in files_of(path):
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            raise UserError(f"{file}: not a text in UTF-8") from None
+        if file.suffix == ".txt":
+            pairs += zorro_pairs(file, lines)
+        else:
+            pairs += [blimp_pair(line, f"{file}, line {i}") for i, line in enumerate(lines, 1)]
+    if not pairs:
+        raise UserError(f"{path}: no pairs in it")
+    return pairs
+
+
+def blimp_pair(line: str, where: str) -> Pair:
+    """In ours, the pairs of a group share their pairID."""
+    try:
+        row = json.loads(line)
+        pair = Pair(row["UID"], str(row["pairID"]), row["sentence_good"], row["sentence_bad"])
+        "".join(pair)  # fails unless all are strings
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise UserError(f"{where}: must be like {EXAMPLE}") from None
+    return pair
+
+
+def zorro_pairs(file: Path, lines: Sequence[str]) -> Iterator[Pair]:
+    """Two lines a pair, the wrong sentence first."""
+    if len(lines) % 2:
+        raise UserError(f"{file}: its last line has no partner; pairs are two lines, wrong, right")
+    texts = [as_in_stories(line) for line in lines]
+    for i in range(0, len(texts), 2):
+        yield Pair(file.stem, str(i), right=texts[i + 1], wrong=texts[i])
+
+
+def as_in_stories(line: str) -> str:
+    """
+    >>> as_in_stories("where should i put it ?")
+    'Where should I put it?'
+    """
+    text = re.sub(r" (?=[.,?!])", "", line.strip())
+    text = re.sub(r"\bi\b", "I", text)
+    return text[:1].upper() + text[1:]
+
+
+# ---- Results ----
+def groups_by_phenomenon(pairs: Sequence[Pair]) -> dict[str, list[list[int]]]:
+    """{phenomenon: the numbers of the pairs of each group}, and of "all" of them"""
+    members = {}
+    for i, pair in enumerate(pairs):
+        members.setdefault((pair.phenomenon, pair.group), []).append(i)
+    found = {"all": list(members.values())}
+    for (phenomenon, _), group in members.items():
+        found.setdefault(phenomenon, []).append(group)
+    return found
+
+
+def pair_tables(pairs: Sequence[Pair], leads: dict[str, np.ndarray]) -> list[Table]:
+    """leads: {model: (pairs,) how much likelier the right sentence is, in nats}. Where both are
+    equally likely, a model is half right."""
+    right = {}
+    for model, own in leads.items():
+        right[model] = np.where(abs(own) < TIE, 0.5, own > 0)
+    groups = groups_by_phenomenon(pairs)
+    rows = []
+    for phenomenon, members in groups.items():
+        row = {"phenomenon": phenomenon}
+        for model, own in right.items():
+            row[model] = estimate(group_means(own, members), share=True).cell
+        rows.append(row)
+    about = (
+        f"{len(pairs):,} pairs: a model is right where it finds the right sentence likelier as a"
+        f" whole; chance is 50%. 95% intervals over {len(groups['all']):,} groups of pairs with the"
+        " same words."
+    )
+    tables = [Table("Pairs right", rows, dict.fromkeys(right, ".1%"), about=about)]
+    differences = difference_table(groups, right)
+    if differences.rows:
+        differences.about = (
+            f"Of {len(differences.rows)} differences, tested together: those of all pairs, and the"
+            f" others with p < {SURE}."
+        )
+        differences.rows = [
+            row for row in differences.rows if row["set"] == "all" or row["p (Holm)"] < SURE
+        ]
+        tables.append(differences)
+    return tables
+
+
+def pairs_figure(table: Table):
+    """A cell for each phenomenon and model; what the last model finds easiest comes first."""
+    from matplotlib.figure import Figure  # here, as it is slow to import
+
+    models = table.columns[1:]
+    rows = sorted(table.rows, key=lambda row: -row[models[-1]][0])
+    cells = np.array([[row[model] for model in models] for row in rows], dtype=float)
+    figure = Figure(figsize=(4 + len(models), 2 + 0.27 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(cells[:, :, 0], cmap="RdBu", vmin=-0.3, vmax=1.3, aspect="auto")
+    for (y, x), share in np.ndenumerate(cells[:, :, 0]):
+        _, low, high = cells[y, x]
+        color = "gray" if low <= CHANCE <= high else "black"
+        axes.text(x, y, f"{share:.0%}", ha="center", va="center", color=color)
+    axes.set_xticks(range(len(models)), models, rotation=30, ha="right")
+    axes.set_yticks(range(len(rows)), [row["phenomenon"] for row in rows])
+    figure.suptitle("Pairs right (gray: may be chance, 50%)", fontsize=10)
+    return figure

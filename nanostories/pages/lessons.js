@@ -1,0 +1,154 @@
+// The lessons of story.html: claims about this model, which nanostories/pages/lessons.py found to
+// hold, measured again here when a lesson is opened.
+"use strict";
+const LESSONS = {
+  dice: {
+    title: "Dice",
+    tab: "next",
+    text: (word) =>
+      `The model gives every word a chance, then throws dice. Here ${word} is nearly certain; at` +
+      " another place in this story, several words are possible.",
+    question: "Go to both places. Where would another throw have changed the story? Choose a word.",
+  },
+  layers: {
+    title: "Layers",
+    tab: "layers",
+    text: (word) =>
+      "The model finds a word step by step, one layer after the other. Halfway, it hardly thinks" +
+      ` of ${word} here; the last layers find it.`,
+    question: "Guess first: will all layers agree on a full stop? Choose one and see.",
+  },
+  heads: {
+    title: "Looking back",
+    tab: "heads",
+    text: (word) =>
+      "The model remembers nothing but the text, so heads look back at it before each word. Here" +
+      ` ${word} comes for the second time, and one head looks at the first.`,
+    question: "Choose other words: where does this head look then?",
+  },
+  switch: {
+    title: "Switch it off",
+    tab: "heads",
+    text: (word) =>
+      `A few heads carry ${word} here: with these two switched off, the model no longer knows it.` +
+      " With two others off, drawn by lot, it does.",
+    question: "Guess first: who will the story be about without them? Switch them off and tell on.",
+  },
+  hero: {
+    title: "Change the hero",
+    tab: "compare",
+    text: (word) =>
+      `Does the model know by heart that ${word} comes here, or does it read who the story is` +
+      " about? Exchange the name in all that came before, and see.",
+    question: "Tell story B with the other name. What else changes? Try a name of your own, too.",
+  },
+};
+
+function connectLessons() {
+  const held = data.lessons.filter(({ claims }) => claims.every(holds));
+  const buttons = Object.entries(LESSONS).map(([kind, { title }], k) => {
+    const lesson = held.find((each) => each.kind === kind);
+    if (lesson) return button(`${k + 1} ${title}`, () => openLesson(lesson));
+    return element("small", {}, `${k + 1} ${title} (does not hold for this model)`);
+  });
+  $("lessons").replaceChildren("Lessons: ", ...buttons);
+  if (held.length > 0) return;
+  const failed = data.lessons.flatMap(({ claims }) => claims).find((claim) => !holds(claim));
+  const reason = failed
+    ? `${failed.text}: ${percent(failed.measured)}, where ${needed(failed)} is needed.`
+    : "no name comes twice in its stories.";
+  $("lessons").textContent = `No lessons: what they claim does not hold for this model. ${reason}`;
+}
+
+function holds({ measured, low, high }) {
+  return low <= measured && measured <= high;
+}
+
+function needed({ low, high }) {
+  return low > 0 ? `at least ${percent(low)}` : `at most ${percent(high)}`;
+}
+
+async function openLesson(lesson) {
+  const { kind, ids, i, shows } = lesson;
+  const { title, tab, text, question } = LESSONS[kind];
+  const card = $("lesson");
+  const hide = async () => (card.hidden = true);
+  const mine = beginTurn();
+  if (!mine) return;
+  switchedOff.clear();
+  const whole = { ids: [...ids], given: 0, number: 0, temperature: 0.6, off: [] };
+  const told = await withPieces(whole);
+  if (turn !== mine) return;
+  card.hidden = false;
+  card.replaceChildren(
+    element("h2", {}, `Lesson: ${title}`),
+    paragraph(text(quoted(told.pieces[i]))),
+    paragraph(element("b", {}, "Try: "), question),
+    element("div", { class: "row pills" }, ...thingsToTry(lesson), button("Close", hide)),
+    element("div", { id: "claims" }),
+  );
+  if (kind === "hero") {
+    const [bytes] = await ask("bytes", [shows.other]);
+    $("from").value = told.pieces[i].trim();
+    $("to").value = new TextDecoder().decode(bytes).trim();
+    await tellFrom({ ...whole, ids: ids.slice(0, i), given: i }, mine);
+  } else {
+    if (story.ids.length) earlier.push(story);
+    show(told);
+    finish("A story that this model told when the page was made.");
+  }
+  if (turn !== mine) return;
+  await openTab(tab);
+  await look(story, i);
+  if (kind === "heads") await pressHead(shows.head);
+  await showClaims(lesson);
+  card.scrollIntoView();
+}
+
+// What was measured when the page was made, and what is measured now.
+async function showClaims(lesson) {
+  const now = await measure(lesson);
+  const rows = lesson.claims.map((claim, k) => {
+    const figures = [needed(claim), percent(claim.measured), percent(now[k])];
+    const cells = figures.map((figure) => element("td", {}, figure));
+    return element("tr", {}, rowTitle(claim.text), ...cells);
+  });
+  $("claims").replaceChildren(table(["Claim", "Needed", "When made", "Now, here"], rows));
+}
+
+function thingsToTry({ kind, i, shows }) {
+  if (kind === "dice") {
+    return [
+      button("The nearly certain word", () => look(story, i)),
+      button("The other place", () => look(story, shows.place)),
+    ];
+  }
+  if (kind !== "switch") return [];
+  return [
+    button("These two off", () => switchOff(shows.few)),
+    button("Two others off", () => switchOff(shows.others)),
+    button("All on", () => switchOff([])),
+    button("Tell on from here", () => branch(story, i, [])),
+  ];
+}
+
+// What lessons.py measured for each claim, again.
+async function measure({ kind, ids, i, shows }) {
+  const { share, layers, attention } = await ask("inspect", ids, i);
+  const without = async (heads) => (await ask("inspect", ids, i, heads)).share;
+  const inOther = async (id) => (await ask("inspect", shows.exchanged, i, [], id)).share;
+  if (kind === "dice") {
+    const there = await ask("inspect", ids, shows.place);
+    return [share, there.layers.at(-1).top[2].share];
+  }
+  if (kind === "layers") {
+    const early = layers.slice(0, shows.layers).map((layer) => layer.share);
+    return [share, Math.max(...early)];
+  }
+  if (kind === "heads") {
+    const [layer, head] = shows.head.split(".");
+    return [share, attention[layer][head][shows.place]];
+  }
+  if (kind === "switch") return [share, await without(shows.few), await without(shows.others)];
+  return [share, await inOther(shows.other), await inOther(ids[i])];
+}

@@ -1,0 +1,78 @@
+"""probe.py --loss_by_kind: every token is of one kind, and the parts sum to the whole."""
+
+import numpy as np
+import pytest
+from random_models import model_to_probe, save_run, trained_on
+
+import probe
+from nanostories.corpus.tokenizer import gpt2
+from nanostories.interpretation.token_kinds import KINDS, loss_tables, token_kinds
+from nanostories.results import load
+
+STORY = 'One day, Tom saw a zebrafish. He said, "Look, Tom\'s zebrafish!" Then Tom\n\nlooked at it.'
+EXPECTED = """
+One: beginning of a sentence | day: content word, first | ,: punctuation | Tom: name, first
+saw: content word, first | a: function word | z: content word, first | ebra: inside of a word
+fish: inside of a word | .: punctuation | He: beginning of a sentence
+said: content word, first | ,: punctuation | ": quotation mark | Look: beginning of a sentence
+,: punctuation | Tom: name, again | 's: function word | z: content word, again
+ebra: inside of a word | fish: inside of a word | !": quotation mark
+Then: beginning of a sentence | Tom: name, again | : punctuation | : punctuation
+look: content word, first | ed: inside of a word
+at: function word | it: function word | .: punctuation
+"""
+
+
+def test_kinds_of_a_story_s_tokens():
+    tokenizer = gpt2()
+    (kinds,) = token_kinds([STORY], tokenizer)
+    found = []
+    for i, kind in zip(tokenizer.encode(STORY), kinds):
+        found.append(f"{tokenizer.decode([i]).strip()}: {KINDS[kind]}")
+    assert found == EXPECTED.strip().replace("\n", " | ").split(" | ")
+    assert KINDS[kinds[-1]] == "end of the story"
+
+
+def test_without_english_lists_all_words_are_alike():
+    texts = ["Der Hund sah den Mann. Dann lief der Hund weg."]
+    kinds = token_kinds(texts, gpt2())
+    found = {KINDS[kind] for kind in kinds[0]}
+    assert "content word, again" in found and "function word" not in found
+    tables = loss_tables(kinds, {"m": [np.ones(len(kinds[0]))]})
+    assert "do not look English" in tables[0].about
+
+
+@pytest.fixture
+def runs(instruct_data_dir, tmp_path):
+    """Of one and of two layers."""
+    corpus = trained_on(instruct_data_dir, "builtin")
+    for name, layers in (("a", 1), ("b", 2)):
+        save_run(tmp_path / name, model_to_probe(n_layer=layers), **corpus)
+    return tmp_path
+
+
+def test_kinds_and_positions_sum_to_the_mean_loss(instruct_data_dir, runs, command_line):
+    run = command_line(probe, runs)
+    assert run("a", "b", "--loss_by_kind", "--out", ".")[0] == 0
+    tables = load(runs / "loss_by_kind.json").tables
+    assert len(tables) == 4
+    for table in tables:
+        *parts, whole = table.rows
+        for column in table.columns[2::2]:
+            total = sum(row["share of tokens"] * row[column][0] for row in parts)
+            assert total == pytest.approx(whole[column][0], abs=1e-6)
+            assert sum(row[f"{column}, share"] for row in parts) == pytest.approx(1)
+    assert tables[2].rows[-1]["a - b"][0] == pytest.approx(
+        tables[0].rows[-1]["a"][0] - tables[0].rows[-1]["b"][0], abs=1e-9
+    )
+
+
+def test_a_model_that_knows_repeated_names_is_seen():
+    texts = ["Then Tom saw Mia. Then Tom hugged Mia and Tom was happy."] * 3
+    kinds = token_kinds(texts, gpt2())
+    again = KINDS.index("name, again")
+    plain = [np.full(len(own), 2.0) for own in kinds]
+    planted = [np.where(own == again, 0.0, 2.0) for own in kinds]
+    _, _, gains, _ = loss_tables(kinds, {"plain": plain, "planted": planted})
+    shares = {row["tokens"]: row["plain - planted, share"] for row in gains.rows}
+    assert shares["name, again"] == 1 and shares["function word"] == 0

@@ -1,0 +1,82 @@
+"""nanostories/pages/lessons.py, and its lessons on the page."""
+
+import functools
+
+import pytest
+import torch
+from planted_model import WORDS, V, planted_corpus, planted_induction
+from random_models import random_model
+from tokenizer_texts import TEXT, count_tokens
+
+from nanostories.corpus.tokenizer import cut
+from nanostories.generation.backends import LocalBackend
+from nanostories.pages import story_page as pages
+from nanostories.pages.lessons import Claim, Lesson, find_lessons, lessons_at, read
+
+
+def held(model) -> set[str]:
+    """The kinds of lessons that hold for a model of planted_model.WORDS."""
+    stories = [story.tokens.tolist() for story in planted_corpus(20).stories]
+    reader = functools.partial(read, model, pages.head_means(model, stories))
+    found = find_lessons(reader, [f" {word}" for word in WORDS], stories)
+    assert len(found) == 5
+    return {lesson.kind for lesson in found if lesson.holds}
+
+
+def test_lessons_hold_for_a_planted_model_and_none_for_a_random_one():
+    assert held(planted_induction()) >= {"heads", "switch", "hero"}
+    assert held(random_model(vocab_size=V)) == set()
+
+
+@pytest.mark.parametrize("claim", [Claim("", 0.4, low=0.5), Claim("", 0.6, high=0.5)])
+def test_a_false_claim_is_no_lesson(claim):
+    true = Claim("", 0.5, low=0.5)
+    assert Lesson("dice", [], 0, [true], {}).holds
+    assert not Lesson("dice", [], 0, [true, claim], {}).holds
+
+
+def page_with(tmp_path, monkeypatch, lessons):
+    """A page of a random model; lessons: called with what find_lessons is, in its place"""
+    monkeypatch.setattr(pages, "find_lessons", lessons)
+    tokenizer = cut(count_tokens(TEXT), 300)
+    backend = LocalBackend(random_model(vocab_size=300, block_size=48), tokenizer, [299])
+    path = tmp_path / "story.html"
+    path.write_bytes(pages.story_page("a model", backend, {})[0])
+    return path
+
+
+def test_the_page_measures_what_was_measured(chromium, tmp_path, monkeypatch):
+    """Each kind of lesson, at a place of a random model's story; whether it holds or not."""
+    ids = [299, *torch.randint(300, (40,)).tolist()]
+    ids[30] = ids[7]
+
+    def all_hold(read, words, stories):
+        lessons = list(lessons_at(read, ids, 30, 11))
+        for lesson in lessons:
+            for claim in lesson.claims:
+                claim.low, claim.high = 0.0, 1.0
+        return lessons
+
+    chromium.open(page_with(tmp_path, monkeypatch, all_hold))
+    chromium.wait_for("document.querySelectorAll('#lessons button').length === 5")
+    for k in range(5):
+        chromium.run(f"openLesson(data.lessons[{k}])")
+        claims, now, tab = chromium.run(
+            f"measure(data.lessons[{k}]).then((now) => [data.lessons[{k}].claims, now, tab])"
+        )
+        assert now == pytest.approx([claim["measured"] for claim in claims], abs=1e-3)
+        assert chromium.run("looking.i") == 30 and chromium.run("looking.told === story")
+        assert tab == ["next", "layers", "heads", "heads", "compare"][k]
+        figures = chromium.run(
+            "[...$('claims').querySelectorAll('td:last-child')].map((td) => td.textContent)"
+        )
+        assert figures == [chromium.run(f"percent({figure})") for figure in now]
+    assert chromium.messages == []
+
+
+def test_a_model_without_lessons_says_why(chromium, tmp_path, monkeypatch):
+    failed = [Lesson("dice", [], 0, [Claim("<b>It knows", 0.02, low=0.5)], {})]
+    for lessons, reason in (([], "no name"), (failed, "<b>It knows: 2.0%, where at least 50%")):
+        chromium.open(page_with(tmp_path, monkeypatch, lambda *_, lessons=lessons: lessons))
+        chromium.wait_for("$('lessons').textContent.startsWith('No lessons')")
+        assert reason in chromium.run("$('lessons').textContent")
