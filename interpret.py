@@ -1,15 +1,14 @@
 """
 Look inside a model: what its heads attend to, what its neurons fire on, and whether it matters.
 
-$ python interpret.py  # the newest run -> out/<run>/interpret.json and pages
+$ python interpret.py  # the newest run -> out/<run>/interpret.json, neurons.html
 $ python interpret.py out/demo --text "Lily saw a cat. Lily was happy."
 $ python interpret.py out/demo --patch "Tom had a ball. Then Tom" "Ben had a ball. Then Ben"
 $ python interpret.py hf:roneneldan/TinyStories-33M --data data/tinystories
 
 Writes interpret.json, .png and .svg (the tables that it prints, and the attention of all heads),
-heads.csv and neurons.csv (all measures), attention.json (the maps and predictions for one text),
-and the pages attention.html and neurons.html; --patch writes patching.json, .csv, .png and .svg.
-In a notebook:
+heads.csv and neurons.csv (all measures), and the page neurons.html; --patch writes patching.json,
+.csv, .png and .svg. export.py makes a page on which attention can be explored. In a notebook:
 
 >>> from nanostories.interpretation.hooks import run_with_cache
 >>> logits, cache = run_with_cache(model, tokens)         # tokens (B, T)
@@ -25,7 +24,7 @@ from pathlib import Path
 from nanostories.checkpoints.models import Model, open_model
 from nanostories.cli import Parser, UserError, one_line_errors, positive
 from nanostories.corpus.token_files import load_stories
-from nanostories.files import write_bytes, write_json
+from nanostories.files import write_bytes
 from nanostories.results import Table, save
 from nanostories.tables import write_table
 
@@ -59,7 +58,7 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
     """Everything about a model, from validation stories, into `out`."""
     from nanostories.corpus.word_forms import looks_english
     from nanostories.interpretation import ablation, neurons, tables
-    from nanostories.interpretation.word_classes import TaggedCorpus
+    from nanostories.interpretation.word_classes import TaggedCorpus, pieces_of
     from nanostories.pages import interpretation_pages as pages
 
     gpt = backend.model
@@ -75,7 +74,7 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
     ids = corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
     if args.text:
         ids = backend.encode(args.text)
-    attention, maps = attention_of(backend, ids)
+    maps = attention_maps(gpt, ids)
 
     name = model.label(out)
     warnings = []
@@ -85,9 +84,8 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
         warnings.append("kinds of words are known in English only, which these stories are not")
     shown = pages.neurons_to_show(neuron_rows)
     neurons.add_contexts(shown, gpt, neuron_sums, tokenizer)
-    attention_page = pages.attention_page(name, language, attention, maps, head_rows)
     neurons_page = pages.neurons_page(name, language, shown, len(neuron_rows))
-    picture = pages.attention_picture(name, maps, attention["tokens"], head_rows)
+    picture = pages.attention_picture(name, maps, pieces_of(tokenizer, ids), head_rows)
     found = [
         tables.heads_table(name, head_rows),
         tables.roles_table(head_rows),
@@ -96,11 +94,9 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
     ]
     write_table(out / "heads.csv", head_rows)
     write_table(out / "neurons.csv", neuron_rows)
-    write_json(out / "attention.json", attention)
-    write_bytes(out / "attention.html", attention_page)
     write_bytes(out / "neurons.html", neurons_page)
     save(out / "interpret.json", "interpret.py", found, warnings, model.files, picture)
-    print(f"\nwrote {out}/; next: open attention.html and neurons.html there")
+    print(f"\nwrote {out}/; next: open neurons.html there, or python export.py")
 
 
 # ---- Read: one pass over all stories ----
@@ -155,27 +151,15 @@ def read_activations(gpt, corpus, n_ablation: int = 0) -> tuple:
 
 
 # ---- Attention for one text ----
-def attention_of(backend, ids: list[int]) -> tuple:
-    """What attention.json holds for the tokens `ids`: the tokens; the maps (heads, query, key), in
-    the order of heads.csv, with weights quantized to 0 to 255, in base64; and, after the embedding
-    and each layer, the likeliest next tokens (logit lens). And the maps as they are."""
+def attention_maps(gpt, ids: list[int]):
+    """(heads, query, key), in the order of heads.csv."""
     import torch
 
     from nanostories.interpretation.hooks import run_with_cache
-    from nanostories.interpretation.logit_attribution import lens_table
-    from nanostories.interpretation.word_classes import pieces_of
-    from nanostories.pages.html import to_base64_bytes
 
-    gpt = backend.model
     _, cache = run_with_cache(gpt, torch.tensor([ids], device=gpt.wte.weight.device))
     patterns = [cache[f"blocks.{layer}.pattern"][0] for layer in range(gpt.config.n_layer)]
-    maps = torch.cat(patterns).cpu().numpy()
-    data = {
-        "tokens": pieces_of(backend.tokenizer, ids),
-        "attention": to_base64_bytes(maps),
-        "lens": lens_table(gpt, cache, backend.tokenizer),
-    }
-    return data, maps
+    return torch.cat(patterns).cpu().numpy()
 
 
 # ---- Patch ----

@@ -57,14 +57,14 @@ def demo(directory: Path) -> None:
             run(f"sample.py --model {directory / name} --eval 50 --n 5 --split {split}")
     run(f"grade.py {directory}")
     run(f"probe.py {directory}")
+    run(f"probe.py {directory} --pairs")
     run(f"rouge.py {directory / 'demo'} {directory / 'small'}")
     run(f"interpret.py {directory / 'demo'}")
     run(f"report.py {directory}")
     photograph(directory / "report.html", "report.png", (1150, 1300))
     photograph(directory / "probe.html", "probe.png", (1100, 640))
     photograph(directory / "demo" / "neurons.html", "neurons.png", (1250, 1000))
-    point_at = "document.querySelectorAll('.token')[20].focus() || true"
-    photograph(directory / "demo" / "attention.html", "attention.png", (1000, 1350), point_at)
+    copy(directory / "demo" / "interpret.png", "attention.png")
 
 
 def patching(directory: Path) -> None:
@@ -78,9 +78,7 @@ def patching(directory: Path) -> None:
 
 def export(directory: Path) -> None:
     run(f"export.py {directory / 'demo'}")
-    tell = "document.querySelector('#tell').click() || true"
-    told = "document.querySelector('#status').textContent.startsWith('The end')"
-    photograph(directory / "demo" / "story.html", "export.png", (1150, 780), tell, told)
+    photograph(directory / "demo" / "story.html", "export.png", (1150, 780), *SHOW_A_HEAD)
 
 
 def instruct(directory: Path) -> None:

@@ -39,21 +39,6 @@ def logit_lens(model: GPTNeo, resid: torch.Tensor) -> torch.Tensor:
     return model.head(model.ln_f(resid))
 
 
-@torch.no_grad()
-def lens_table(model: GPTNeo, cache: dict, tokenizer: Tokenizer) -> list:
-    """For the first sequence of the cache, after the embeddings and after each layer, at each
-    position: the three likeliest next tokens and their probabilities. [layer][position][rank]"""
-    stages = [cache["blocks.0.resid_pre"]]
-    stages += [cache[f"blocks.{i}.resid_post"] for i in range(len(model.blocks))]
-    table = []
-    for resid in stages:
-        top = logit_lens(model, resid[0]).softmax(-1).topk(3)
-        table.append([])
-        for ids, shares in zip(top.indices.tolist(), top.values.tolist()):
-            table[-1].append([(tokenizer.decode([i]), round(p, 3)) for i, p in zip(ids, shares)])
-    return table
-
-
 def unembedding(model: GPTNeo) -> torch.Tensor:
     """(V, C): the dot product of a write to the residual stream with a row, divided by
     `final_scale`, is the write's part of that token's logit. Instead of the write's mean, as in

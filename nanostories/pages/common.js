@@ -12,11 +12,6 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-// Bytes from base64, such as nanostories/pages/html.py makes of shares.
-function fromBase64(text) {
-  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-}
-
 // ---- Tables that a click on a column's title sorts ----
 
 // What a cell is sorted by: its first number ("1,250", "0.31 [0.20, 0.42]", "3 of 50"), else its

@@ -19,8 +19,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import Template
 
-import numpy as np
-
 from nanostories.cli import UserError
 from nanostories.corpus.word_forms import looks_english
 
@@ -117,8 +115,3 @@ def language_of(stories: Iterable[str]) -> str:
     """For an attribute `lang`, which tells a screen reader how to pronounce them: "en", or "" for a
     language that is not known."""
     return "en" if looks_english(itertools.islice(stories, 100)) else ""
-
-
-def to_base64_bytes(shares: np.ndarray) -> str:
-    """Shares, 0 to 1, as a byte each, in base64; `fromBase64` of common.js reads it."""
-    return base64.b64encode((shares * 255).round().astype(np.uint8).tobytes()).decode()

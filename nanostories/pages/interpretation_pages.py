@@ -1,6 +1,6 @@
 """
-The pages of interpret.py, attention.html and neurons.html; and its pictures: the maps of all heads,
-and the shares that activation patching brings back.
+The page of interpret.py, neurons.html; and its pictures: the maps of all heads, and the shares that
+activation patching brings back.
 """
 
 import html
@@ -13,34 +13,12 @@ from matplotlib.figure import Figure
 from nanostories.interpretation.activation_patching import Patching
 from nanostories.interpretation.neurons import remarkable
 from nanostories.interpretation.word_classes import KINDS, visible
-from nanostories.pages.html import page, to_base64_bytes
+from nanostories.pages.html import page
 
-# ---- Pages ----
-MAP_BYTES = 900_000  # of attention on the page, which stays under 2 MB
+# ---- The page ----
 # Neurons on the page: evenly from all, and at most this many for each kind of word.
 SHOWN = 96
 SHOWN_OF_KIND = 48
-
-
-def attention_page(
-    name: str, language: str, data: dict, maps: np.ndarray, rows: Sequence[dict]
-) -> bytes:
-    """language: of the stories, as in HTML, "" if it is unknown; data: what attention.json holds;
-    maps (heads, query, key); rows: of heads.csv."""
-    n_heads, n_tokens, _ = maps.shape
-    T = min(n_tokens, int((MAP_BYTES / n_heads) ** 0.5))
-    shown = {
-        "tokens": data["tokens"][:T],
-        "attention": to_base64_bytes(maps[:, :T, :T]),
-        "lens": [layer[:T] for layer in data["lens"]],
-        "heads": rows,
-    }
-    texts = {
-        "name": html.escape(name),
-        "language": language,
-        "subtitle": f"{n_heads} heads, {T} of {n_tokens} tokens",
-    }
-    return page(f"Attention in {name}", "attention", shown, **texts)
 
 
 def neurons_to_show(rows: Sequence[dict]) -> list[dict]:
@@ -62,7 +40,7 @@ def neurons_page(name: str, language: str, rows: Sequence[dict], n_neurons: int)
 
 # ---- Pictures ----
 
-TOKENS = 32  # more would not be legible
+PICTURE_TOKENS = 32  # more would not be legible
 LABELED_MAPS = 24  # at most, to label their tokens; more maps are small, with only their roles
 GAP = 3  # cells between maps
 # From transparent, so that they suit light and dark pages
@@ -77,7 +55,7 @@ def attention_picture(
     name: str, maps: np.ndarray, pieces: Sequence[str], rows: Sequence[dict]
 ) -> Figure:
     """All maps, (heads, T, T), a row for each layer. rows: of heads.csv."""
-    labels = [visible(piece) for piece in pieces[:TOKENS]]
+    labels = [visible(piece) for piece in pieces[:PICTURE_TOKENS]]
     T = len(labels)
     size = T + GAP
     n_layer = rows[-1]["layer"] + 1

@@ -1,7 +1,5 @@
 """interpret.py: its files, its command line, and its pages in a browser."""
 
-import base64
-
 import numpy as np
 import pytest
 from conftest import page_data, settings
@@ -10,7 +8,6 @@ import interpret
 from model import GPTNeo, GPTNeoConfig
 from nanostories.checkpoints.huggingface import save_hf
 from nanostories.corpus.tokenizer import GPT2_VOCAB_SIZE, cut
-from nanostories.files import read_json
 from nanostories.pages import interpretation_pages as pages
 from nanostories.results import load, outdated
 from nanostories.tables import read_table
@@ -71,9 +68,6 @@ def test_everything_is_written(visited):
     for kind in tables["neurons"][:-1]:
         n = sum(neuron["prefers"] == kind["kind"] for neuron in neurons)
         assert kind["neurons"] == n and kind["neurons (%)"] == pytest.approx(n / 1.28)
-    attention = read_json(visited / "attention.json")
-    assert "".join(attention["tokens"]) == f"‹start›{MARKUP}"
-    assert len(base64.b64decode(attention["attention"])) == 4 * len(attention["tokens"]) ** 2
 
 
 def test_ctrl_c_while_pictures_are_drawn_is_told_as_it_is(interpret_py, trained, monkeypatch):
@@ -133,67 +127,7 @@ def test_mistakes_get_one_line(interpret_py, args, named):
     assert named in code and "\n" not in code and "Traceback" not in printed.err
 
 
-# ---- The pages ----
-def attention_page(n_layer: int, n_head: int, T: int, tokens=" grandmother") -> bytes:
-    maps = np.tril(np.random.default_rng(0).random((n_layer * n_head, T, T)))
-    lens = [[[(tokens, 0.5)] * 3] * T] * (n_layer + 1)
-    row = {"role": "previous token", "loss_increase": 0.1, "writes": "a · b"}
-    row |= {"loss_increase_low": 0.1, "loss_increase_high": 0.2, "copies": 0.5}
-    rows = [row | {"layer": layer, "head": head} for layer, head in np.ndindex(n_layer, n_head)]
-    return pages.attention_page("a", "en", {"tokens": [tokens] * T, "lens": lens}, maps, rows)
-
-
-def test_maps_are_embedded_as_far_as_they_are_drawn():
-    page = attention_page(8, 8, 512)
-    data = page_data(page)
-    T = len(data["tokens"])
-    assert len(page) < 2_000_000 and 100 < T < 512
-    assert len(data["attention"]) == 4 * -(-64 * T * T // 3)
-    assert all(len(layer) == T for layer in data["lens"])
-
-
-POINT = """(() => {
-  spans[6].dispatchEvent(new MouseEvent("mouseover", {bubbles: true}));
-  const captions = byId("grid").textContent;
-  const averaged = mean.weight(6, 3);
-  document.querySelectorAll("#heads th button")[3].click();
-  return {
-    captions, averaged, text: byId("text").textContent, title: document.title,
-    lens: [...document.querySelectorAll("#lens tr")].map((row) => row.textContent),
-    increases: [...document.querySelectorAll("#heads tbody tr")].map((row) => parseFloat(row.cells[3].textContent)),
-  };
-})()"""  # noqa: E501
-
-
-def test_pointing_at_a_token_shows_where_each_head_looks(chromium, visited):
-    chromium.open(visited / "attention.html")
-    seen = chromium.run(POINT)
-    data = page_data(visited / "attention.html")
-    assert chromium.messages == [] and seen["captions"].count("→") == 4
-    maps = np.frombuffer(base64.b64decode(data["attention"]), np.uint8).reshape(4, -1)
-    place = 6 * len(data["tokens"]) + 3
-    assert seen["averaged"] == pytest.approx(maps[:, place].mean() / 255)
-    assert MARKUP in seen["text"] and seen["title"].startswith("Attention in")
-    likeliest = [layer[6][0][0].replace("\n", "↵") for layer in data["lens"]]
-    assert all(token in line for token, line in zip(likeliest[::-1], seen["lens"], strict=True))
-    assert seen["increases"] == sorted(seen["increases"], reverse=True)
-
-
-def test_heads_and_words_are_reached_by_keyboard(chromium, visited):
-    chromium.open(visited / "attention.html")
-    chromium.press("Tab")
-    chromium.press("ArrowRight")
-    chromium.press("ArrowRight")
-    assert chromium.run("[token, document.activeElement.textContent === names[2]]") == [2, True]
-    chromium.press("Enter")
-    assert chromium.run("kept") == 2
-    for _ in range(3):
-        chromium.press("Tab")
-    chromium.press("Enter")
-    assert chromium.run("[chosen.layer, chosen.head, chosen.tile.ariaPressed]") == [1, 0, "true"]
-    assert "layer 1, head 0" in chromium.run("byId('whose').textContent")
-
-
+# ---- The page ----
 BROWSE = """(() => {
   const type = (id, value) => {
     byId(id).value = value;
@@ -248,14 +182,9 @@ def test_pages_fit_the_screen_and_can_be_read(chromium, visited, tmp_path, width
     """Many heads to a layer, contexts of long words; every text has a contrast of 4.5."""
     long = {"context_1": [" grandmother"] * 20, "shades_1": [1] * 20, "activation_1": 1}
     neurons = [row | long for row in page_data(visited / "neurons.html")["neurons"]]
-    (tmp_path / "attention.html").write_bytes(attention_page(2, 16, 12))
     (tmp_path / "neurons.html").write_bytes(pages.neurons_page("a", "en", neurons, 128))
-    for name in ("attention", "neurons"):
-        chromium.open(tmp_path / f"{name}.html", width=width, dark=dark)
-        if name == "attention":
-            chromium.run("point(5)")
-            assert chromium.run("byId('lens').scrollHeight <= byId('lens').clientHeight")
-        assert chromium.messages == []
-        assert chromium.run("document.documentElement.scrollWidth") <= width
-        worst = chromium.run(CONTRAST)
-        assert worst["contrast"] >= 4.5, worst
+    chromium.open(tmp_path / "neurons.html", width=width, dark=dark)
+    assert chromium.messages == []
+    assert chromium.run("document.documentElement.scrollWidth") <= width
+    worst = chromium.run(CONTRAST)
+    assert worst["contrast"] >= 4.5, worst
