@@ -108,8 +108,10 @@ def complaint(script: str, arguments: tuple[str, ...], monkeypatch) -> str:
     if not (ROOT / script).exists():
         return "no such file"
     if script == "train.py":
+        # a run of the user's
+        arguments = [word for word in arguments if not word.startswith("out/")]
         try:
-            parse_command_line(list(arguments))
+            parse_command_line(arguments)
             return ""
         except ValueError as error:
             return "" if "--resume" in arguments and "or run" in str(error) else str(error)

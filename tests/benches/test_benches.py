@@ -88,10 +88,10 @@ def test_every_bench_runs(name, toys, command_line, tmp_path):
         pytest.importorskip(PEERS[name])
     flags = ["--rounds", 2 if name == "track" else 1, "--save"]
     if name == "track":
-        configs = [tmp_path / "record.py", tmp_path / "mine.py"]
-        for path in configs:
-            path.write_text("learning_rate = 1e-3\n")
-        flags += ["--config", *configs]
+        flags.append("--config")
+        for name_of_config, rate in {"record": 1e-3, "mine": 2e-3}.items():
+            flags.append(tmp_path / f"{name_of_config}.py")
+            flags[-1].write_text(f"learning_rate = {rate}\n")
     code, printed = command_line(bench, tmp_path)(name, *flags)
     assert code == 0
     *lines, last = printed.out.splitlines()

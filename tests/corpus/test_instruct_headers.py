@@ -156,9 +156,9 @@ def test_a_row_of_synthesize_keeps_its_own_fields_as_its_header(tmp_path):
     with pytest.raises(SystemExit, match="bad.jsonl: no story in line 1"):
         run_prepare("--input", tmp_path / "bad.jsonl", "--headers", "--name", "y", *to)
 
-    pyarrow = pytest.importorskip("pyarrow.parquet")
+    table = pytest.importorskip("pyarrow").Table.from_pylist(rows)
     parquet = tmp_path / "stories.parquet"
-    pyarrow.write_table(pyarrow.lib.Table.from_pylist(rows), parquet)
+    pytest.importorskip("pyarrow.parquet").write_table(table, parquet)
     from_jsonl = list(sources.read_files([jsonl], headers=True))
     assert list(sources.read_files([parquet], headers=True)) == from_jsonl
 

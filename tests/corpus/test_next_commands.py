@@ -4,6 +4,7 @@ import re
 import shlex
 
 import pytest
+from conftest import ROOT
 from story_files import run_prepare, write_stories
 
 import sample
@@ -28,15 +29,16 @@ def test_the_printed_commands_work(tmp_path, capsys, command_line, n, held_out, 
     stories = [story.text for story in builtin_stories.stories(n, 0)]
     path = write_stories(tmp_path / "few.txt", stories)
     flags = ["--headers"] if headers else []
-    run_prepare("--input", path, "--name=few", "--data_dir", tmp_path / "data", *flags)
+    flags += ["--name=few", "--vocab_size=500", "--data_dir", tmp_path / "data"]
+    run_prepare("--input", path, *flags)
     assert load_meta(tmp_path / "data" / "few")["splits"]["val"]["stories"] >= held_out
     arguments = printed(capsys.readouterr().out)
     length = "--epochs=0.01" if "--epochs=5" in arguments else "--max_steps=2"
     places = [f"--data_dir={tmp_path / 'data'}", f"--out_dir={tmp_path / 'out'}"]
-    code, said = command_line(train, tmp_path)(*arguments, *TINY, *places, length)
+    code, said = command_line(train, ROOT)(*arguments, *TINY, *places, length)
     assert code == 0
     flags = ["--n=1", "--max_new_tokens=5", "--device=cpu"]
-    code, said = command_line(sample, tmp_path)(*printed(said.out), *flags)
+    code, said = command_line(sample, ROOT)(*printed(said.out), *flags)
     assert code == 0 and said.out.strip()
 
 
