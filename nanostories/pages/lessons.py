@@ -2,7 +2,7 @@
 Lessons for a model's page: claims about how it works, measured where a name comes for the second
 time in a story of its own. A lesson is left out if a claim of it does not hold for this model.
 
->>> for lesson in find_lessons(read, words, stories):
+>>> for lesson in find_lessons(model, means, words, stories):
 ...     print(lesson.kind, lesson.holds, [claim.measured for claim in lesson.claims])
 
 All is measured on the weights as they are in the page, which measures again when a lesson is opened
@@ -18,7 +18,7 @@ import torch
 
 from model import GPTNeo
 from nanostories.interpretation.ablation import without
-from nanostories.interpretation.hooks import run_with_cache
+from nanostories.interpretation.hooks import run
 
 MOST_TRIED = 12  # second mentions
 EXPECTED = 0.5  # probability of the name
@@ -50,10 +50,9 @@ class Lesson:
         return all(claim.holds for claim in self.claims)
 
 
-# (ids, heads that are off, each as "layer.head") -> (T, V), the probabilities of each next token;
-# (n_layer, V), those after the last token if a layer were the last one (the "logit lens"); and
-# (n_layer, n_head, T), attention from the last token
-Read = Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+# (ids, heads that are off, each as "layer.head") -> (n_layer, V), the probabilities after the last
+# token if a layer were the last one (the "logit lens"); and (n_layer, n_head, T), attention from it
+Read = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 
 @torch.no_grad()
@@ -63,22 +62,25 @@ def read(model: GPTNeo, means: torch.Tensor, ids: Sequence[int], off: Sequence[s
     for layer, of_heads in enumerate(means):
         heads = [head for head in range(len(of_heads)) if f"{layer}.{head}" in off]
         patches[f"blocks.{layer}.z"] = without(heads, of_heads)
-    logits, cache = run_with_cache(model, torch.tensor([ids]), patches)
+    cache = {}
+    run(model, torch.tensor([ids]), cache.__setitem__, patches, with_pattern=True)
     layers = range(len(means))
     hidden = torch.stack([cache[f"blocks.{layer}.resid_post"][0, -1] for layer in layers])
     attention = torch.stack([cache[f"blocks.{layer}.pattern"][0, :, -1] for layer in layers])
-    return logits[0].softmax(-1), model.head(model.ln_f(hidden)).softmax(-1), attention
+    return model.head(model.ln_f(hidden)).softmax(-1), attention
 
 
-def find_lessons(read: Read, words: Sequence[str], stories: Sequence[list[int]]) -> list[Lesson]:
+def find_lessons(
+    model: GPTNeo, means: torch.Tensor, words: Sequence[str], stories: Sequence[list[int]]
+) -> list[Lesson]:
     """For each kind the first lesson that holds, or the first that was tried. words: the text of
     each token."""
     found = {}
-    mentions = second_mentions(read, words, stories)
-    names = {ids[i] for _, ids, i in mentions}
-    for share, ids, i in mentions[:MOST_TRIED]:
+    mentions = second_mentions(model, words, stories)
+    names = {ids[i] for _, ids, i, _ in mentions}
+    for share, ids, i, unsure in mentions[:MOST_TRIED]:
         other = min(names.difference(ids), default=ids[i])
-        for lesson in lessons_at(read, ids, i, other):
+        for lesson in lessons_at(functools.partial(read, model, means), ids, i, unsure, other):
             kept = found.setdefault(lesson.kind, lesson)
             if lesson.holds and not kept.holds:
                 found[lesson.kind] = lesson
@@ -88,34 +90,40 @@ def find_lessons(read: Read, words: Sequence[str], stories: Sequence[list[int]])
     return list(found.values())
 
 
-def second_mentions(read: Read, words: Sequence[str], stories: Sequence[list[int]]) -> list[tuple]:
-    """[(probability, story, place)], the likeliest first, of names: whole words with a capital that
-    come after a lower-case one."""
+@torch.no_grad()
+def second_mentions(model: GPTNeo, words: Sequence[str], stories: Sequence[list[int]]) -> list:
+    """[(probability, story, place, unsure)], the likeliest first, of names: whole words with a
+    capital that come after a lower-case one. unsure: the largest probability of a third likeliest
+    token in the story, and where."""
     mentions = []
     for ids in stories:
-        shares, _, _ = read(ids)
+        logits, _ = model(torch.tensor([ids]))
+        shares = logits[0].softmax(-1)
         for i in range(1, len(ids) - 1):
             before, word, after = (words[id] for id in ids[i - 1 : i + 2])
             is_name = before[-1:].islower() and word[1:3].istitle() and not after[:1].isalpha()
             if is_name and ids[:i].count(ids[i]) == 1:
-                mentions.append((shares[i - 1, ids[i]].item(), ids, i))
+                third, place = shares[:-1].topk(3).values[:, 2].max(0)
+                unsure = (third.item(), place.item() + 1)
+                mentions.append((shares[i - 1, ids[i]].item(), ids, i, unsure))
     return sorted(mentions, reverse=True)
 
 
-def lessons_at(read: Read, ids: list[int], i: int, other: int) -> Iterator[Lesson]:
-    """One of each kind, for the second mention of a name at place i. other: a name to exchange it
-    with."""
+def lessons_at(
+    read: Read, ids: list[int], i: int, unsure: tuple[float, int], other: int
+) -> Iterator[Lesson]:
+    """One of each kind, for the second mention of a name at place i. unsure: as above; other: a
+    name to exchange it with."""
     lesson = functools.partial(Lesson, ids=ids, i=i)
     name = ids[i]
-    shares, _, _ = read(ids)
-    _, lens, attention = read(ids[:i])
+    lens, attention = read(ids[:i])
     share = lens[-1, name].item()
     expected = Claim("the name is expected", share, low=EXPECTED)
 
-    third, place = shares[:-1].topk(3).values[:, 2].max(0)
+    third, place = unsure
     certain = Claim("the name is nearly certain", share, low=0.9)
-    uncertain = Claim("elsewhere, the third likeliest word is possible", third.item(), low=0.1)
-    yield lesson("dice", claims=[certain, uncertain], shows={"place": place.item() + 1})
+    uncertain = Claim("elsewhere, the third likeliest word is possible", third, low=0.1)
+    yield lesson("dice", claims=[certain, uncertain], shows={"place": place})
 
     n_layers = max(1, len(lens) // 2)
     early = lens[:n_layers, name].max().item()
@@ -133,7 +141,7 @@ def lessons_at(read: Read, ids: list[int], i: int, other: int) -> Iterator[Lesso
     yield lesson("switch", claims=[expected, *claims], shows=shows)
 
     exchanged = [other if id == name else id for id in ids[:i]]
-    _, lens, _ = read(exchanged)
+    lens, _ = read(exchanged)
     new = Claim("exchanged before, the new name is expected", lens[-1, other].item(), low=0.5)
     old = Claim("and the old one is forgotten", lens[-1, name].item(), high=0.1)
     shows = {"exchanged": exchanged, "other": other}
@@ -145,7 +153,7 @@ def switch_off(read: Read, ids: list[int], name: int, heads: list[str]):
     after these tokens, and as many others."""
 
     def share_without(off):
-        _, lens, _ = read(ids, off)
+        lens, _ = read(ids, off)
         return lens[-1, name].item()
 
     heads = sorted(heads, key=lambda head: share_without([head]))

@@ -8,7 +8,6 @@ one file.
 
 import base64
 import copy
-import functools
 import html
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,9 +19,9 @@ from nanostories.cli import UserError
 from nanostories.corpus.instruct_headers import FIELDS
 from nanostories.generation.backends import LocalBackend
 from nanostories.generation.generation_loop import generate
-from nanostories.interpretation.hooks import run_with_cache
+from nanostories.interpretation.hooks import run
 from nanostories.pages.html import TEMPLATES, page
-from nanostories.pages.lessons import Lesson, find_lessons, read
+from nanostories.pages.lessons import Lesson, find_lessons
 
 # The settings that engine.js and the files for transformers support.
 SETTINGS = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size"}
@@ -112,7 +111,8 @@ def head_means(model: GPTNeo, stories: Sequence[list[int]]) -> torch.Tensor:
     """(n_layer, n_head, D): what the heads put out on average over the tokens of these stories."""
     sums = 0
     for ids in stories:
-        _, cache = run_with_cache(model, torch.tensor([ids]))
+        cache = {}
+        run(model, torch.tensor([ids]), cache.__setitem__)
         outputs = [cache[f"blocks.{layer}.z"] for layer in range(model.config.n_layer)]
         sums += torch.cat(outputs).sum(1)
     return sums / sum(map(len, stories))
@@ -143,7 +143,7 @@ def story_page(
     stories = own_stories(LocalBackend(model, tokenizer, backend.prefix), openings)
     means = head_means(model, stories)
     words = [tokenizer.decode([id]) for id in range(tokenizer.vocab_size)]
-    lessons = find_lessons(functools.partial(read, model, means), words, stories)
+    lessons = find_lessons(model, means, words, stories)
     engine = {
         "config": asdict(backend.model.config),
         "shapes": shapes,

@@ -17,8 +17,8 @@ from nanostories.pages.lessons import Claim, Lesson, find_lessons, lessons_at, r
 def held(model) -> set[str]:
     """The kinds of lessons that hold for a model of planted_model.WORDS."""
     stories = [story.tokens.tolist() for story in planted_corpus(20).stories]
-    reader = functools.partial(read, model, pages.head_means(model, stories))
-    found = find_lessons(reader, [f" {word}" for word in WORDS], stories)
+    words = [f" {word}" for word in WORDS]
+    found = find_lessons(model, pages.head_means(model, stories), words, stories)
     assert len(found) == 5
     return {lesson.kind for lesson in found if lesson.holds}
 
@@ -50,8 +50,10 @@ def test_the_page_measures_what_was_measured(chromium, tmp_path, monkeypatch):
     ids = [299, *torch.randint(300, (40,)).tolist()]
     ids[30] = ids[7]
 
-    def all_hold(read, words, stories):
-        lessons = list(lessons_at(read, ids, 30, 11))
+    def all_hold(model, means, words, stories):
+        third, place = model(torch.tensor([ids]))[0][0, :-1].softmax(-1).topk(3).values[:, 2].max(0)
+        reader = functools.partial(read, model, means)
+        lessons = list(lessons_at(reader, ids, 30, (third.item(), place.item() + 1), 11))
         for lesson in lessons:
             for claim in lesson.claims:
                 claim.low, claim.high = 0.0, 1.0
