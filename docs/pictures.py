@@ -78,7 +78,15 @@ def patching(directory: Path) -> None:
 
 def export(directory: Path) -> None:
     run(f"export.py {directory / 'demo'}")
-    photograph(directory / "demo" / "story.html", "export.png", (1150, 780), *SHOW_A_HEAD)
+    lessons = "[...document.querySelectorAll('#lessons button')]"
+    photograph(
+        directory / "demo" / "story.html",
+        "export.png",
+        (1400, 940),
+        f"{lessons}.length == 5",
+        f"{lessons}[2].click() || true",  # Looking back
+        "document.querySelector('#panel [aria-pressed=true]')",
+    )
 
 
 def instruct(directory: Path) -> None:
