@@ -19,6 +19,7 @@ from nanostories.cli import UserError
 from nanostories.corpus.instruct_headers import FIELDS
 from nanostories.generation.backends import LocalBackend
 from nanostories.generation.generation_loop import generate
+from nanostories.generation.prompts import Sampling
 from nanostories.interpretation.hooks import run
 from nanostories.pages.html import TEMPLATES, page
 from nanostories.pages.lessons import Lesson, find_lessons
@@ -97,13 +98,15 @@ def rounded(model: GPTNeo) -> GPTNeo:
 def own_stories(backend: LocalBackend, beginnings: Sequence[str]) -> list[list[int]]:
     """Stories of the model, as ids, each begun with the next of the beginnings."""
     most = backend.model.config.block_size // 2
-    prompts = [backend.encode(text)[:most] for text in beginnings or [""]] * N_STORIES
-    prompts = prompts[:N_STORIES]
-    stories = list(prompts)
-    end = backend.tokenizer.end_of_text
-    for told in generate(backend.model, prompts, LONGEST, TEMPERATURE, stop=end):
-        stories[told.index] = prompts[told.index] + told.tokens
-    return stories
+    openings = [backend.encode(text)[:most] for text in beginnings or [""]]
+    prompts = {(0, i): openings[i % len(openings)] for i in range(N_STORIES)}
+    sampling = Sampling(TEMPERATURE, max_new_tokens=LONGEST)
+    stories = {}
+    for key, tokens, _ in generate(
+        backend.model, prompts, sampling, stop=backend.tokenizer.end_of_text
+    ):
+        stories[key] = prompts[key] + tokens
+    return [stories[key] for key in prompts]
 
 
 @torch.no_grad()
