@@ -45,6 +45,7 @@ PROMPTS = Path(__file__).parent / "prompts"
 KINDS = ("noun", "verb", "adjective")
 P_FEATURE = 1 / 3  # probability of each feature
 ATTEMPTS = 3  # requests for one story, until it is given up
+WORDS = PROMPTS / "words.csv"
 FEWEST_WORDS = 40  # refusals in any language are mostly shorter
 # Long refusals in English, by one of their first two sentences. Of 35,093 TinyStories, none begins
 # like this.
@@ -68,7 +69,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
     files = dict(type=existing_file, metavar="FILE")
-    parser.add_argument("--words", **files, default=PROMPTS / "words.csv", help="CSV: word, kind")
+    parser.add_argument(
+        "--words", **files, default=WORDS, help="CSV: word, kind (default: English)"
+    )
     parser.add_argument(
         "--features", **files, default=PROMPTS / "features.csv", help="CSV: feature, request"
     )
@@ -99,6 +102,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_api("the API")
     args = parser.parse_args()
     args.api = parser.require_api(args)
+    if args.language != "English" and args.words == WORDS and not args.plain:
+        parser.error(f"--language {args.language} needs --words FILE, a CSV of its words and kinds")
     if args.dry_run and not args.model:
         parser.error("--dry_run needs a --model")
     return args

@@ -84,18 +84,16 @@ def export(directory: Path) -> None:
 def instruct(directory: Path) -> None:
     name = "builtin_instruct"
     where = f"--out_dir={directory / 'instruct'} --data_dir={directory / 'data'}"
-    run(f"train.py configs/{name}.py {where}")
+    run(f"train.py configs/{name}.py {where} --max_minutes=0 --max_steps=2000")
     run(f"sample.py --model {directory / 'instruct' / name} --eval 200 --n 1")
     run(f"instruct.py {directory / 'instruct' / name}")
-    copy(directory / "instruct" / name / "instruct.png", "instruct.png")
+    copy(directory / "instruct" / "instruct.png", "instruct.png")
 
 
-def lists(directory: Path) -> None:
-    for name in ("scaling", "baselines"):
-        run(
-            f"experiments.py {name} --out_dir {directory / 'lists'} --data_dir {directory / 'data'}"
-        )
-        copy(directory / "lists" / name / "experiment.png", f"{name}.png")
+def baselines(directory: Path) -> None:
+    places = f"--out_dir {directory / 'lists'} --data_dir {directory / 'data'}"
+    run(f"experiments.py baselines {places}")
+    copy(directory / "lists" / "baselines" / "experiment.png", "baselines.png")
 
 
 def memorization(directory: Path) -> None:
@@ -129,7 +127,7 @@ def builtin_stories(data: Path, n: int) -> list[str]:
     return [story for story, _ in zip(stories, range(n))]
 
 
-PARTS = (demo, patching, export, instruct, lists, memorization)
+PARTS = (demo, patching, export, instruct, baselines, memorization)
 
 
 def main() -> None:

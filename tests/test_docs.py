@@ -51,7 +51,7 @@ def test_files_that_are_named_are_there():
 
 
 ORIGIN = re.compile(
-    r"# .+\n\n- Date: \d{4}-\d\d-\d\d, commit [0-9a-f]{7}\n- Command: .+\n- Seed: \d.*\n"
+    r"# .+\n\n- Date: \d{4}-\d\d-\d\d, commit [0-9a-f]{7}.*\n- Command: .+\n- Seed: \d.*\n"
     r"- Hardware: .+\n\n"
 )
 
