@@ -152,7 +152,7 @@ class Cache(dict):
 
 def compare(judge: str, group: Group, sources: Sources, score, own=()) -> Comparison:
     """score: story -> its scores, or None"""
-    grades = {source: [score(story) for story in stories] for source, stories in sources.items()}
+    grades = {source: list(map(score, stories)) for source, stories in sources.items()}
     return Comparison(judge, group, grades, own)
 
 

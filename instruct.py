@@ -12,6 +12,7 @@ model's stories for other prompts, which did not see this instruction. Twist, Mo
 Foreshadowing and Conflict cannot be checked by rules: for these, grade.py asks a judge.
 """
 
+import itertools
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -41,41 +42,45 @@ def plain(text: str) -> str:
 def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, float]:
     """{measure: how far the story fulfills it, 0 to 1} for everything that a row of samples.jsonl
     asks for."""
-    asked, found = row["instruction"], {}
+    asked = row["instruction"]
+    found = {}
     kind = " and ".join(name for name in ("words", "summary") if name in asked)
-    kind = "unseen words" if row.get("split") == "unseen" else kind
+    if row.get("split") == "unseen":
+        kind = "unseen words"
     words = [float(uses_word(story, word)) for word in asked.get("words", ())]
     if words:
-        found |= {f"{kind}: all": min(words), f"{kind}: each": fmean(words)}
+        found[f"{kind}: all"] = min(words)
+        found[f"{kind}: each"] = fmean(words)
     if "summary" in asked and len(summaries) > 1:
-        found[f"{kind}: nearest"] = nearest = is_nearest(asked["summary"], story, summaries)
-        found |= {f"{kind}: all, and nearest": nearest * min(words)} if words else {}
+        nearest = is_nearest(asked["summary"], story, summaries)
+        found[f"{kind}: nearest"] = nearest
+        if words:
+            found[f"{kind}: all, and nearest"] = nearest * min(words)
     if "sentence" in asked:
         found["sentence, verbatim"] = float(plain(asked["sentence"]) in plain(story))
     features = asked.get("features", ())
-    found["dialogue" if "Dialogue" in features else "dialogue, not asked for"] = float(
-        bool(SPEECH.search(story))
-    )
+    dialogue = "dialogue" if "Dialogue" in features else "dialogue, not asked for"
+    found[dialogue] = float(bool(SPEECH.search(story)))
     # Only the bad endings of the built-in plots are recognized; the one asked for may be of another
     # kind.
-    if "BadEnding" not in features or ends_badly(row["reference"] or ""):
-        found["bad ending" if "BadEnding" in features else "bad ending, not asked for"] = float(
-            ends_badly(story)
-        )
+    if "BadEnding" not in features:
+        found["bad ending, not asked for"] = float(ends_badly(story))
+    elif ends_badly(row["reference"] or ""):
+        found["bad ending"] = float(ends_badly(story))
     return found
 
 
 def stories_under_headers(path: Path) -> dict[str, list[dict]]:
     """{name: rows} of a file that sample.py wrote, or of all those of a run, at any temperature."""
-    files = (
-        [path / "samples.jsonl", *sorted(path.glob("*/samples.jsonl")), path / UNSEEN]
-        if path.is_dir()
-        else [path]
-    )
+    files = [path]
+    if path.is_dir():
+        files = [path / "samples.jsonl", *sorted(path.glob("*/samples.jsonl")), path / UNSEEN]
     found = {}
     for file in files:
-        if rows := [row for _, row in sorted(read_rows(file).items()) if row.get("instruction")]:
-            found[str(file.parent if file.name == "samples.jsonl" else file)] = rows
+        rows = [row for _, row in sorted(read_rows(file).items()) if row.get("instruction")]
+        name = file.parent if file.name == "samples.jsonl" else file
+        if rows:
+            found[str(name)] = rows
     if not found:
         raise UserError(
             f"{path}: no stories under headers; sample.py --eval 200 makes some of a corpus with"
@@ -87,57 +92,63 @@ def stories_under_headers(path: Path) -> dict[str, list[dict]]:
 def measure(run: str, rows: Sequence[dict]) -> list[dict]:
     """Rows of instruct.json: the share of the requests that are met, as means over prompts, in
     these stories, in the true ones, and in these stories for other prompts."""
-    summaries = {row["instruction"]["summary"] for row in rows if "summary" in row["instruction"]}
-    values = {}  # (measure, source of the stories) -> prompt -> values
-    for row, other in zip(
-        rows, rows[len(rows) // 2 :] + rows
-    ):  # the other prompt is half the file away
-        stories = dict(own=row["completion"], true=row["reference"], other=other["completion"])
-        if (other["reference"] or other["prompt"]) == (row["reference"] or row["prompt"]):
-            del stories["other"]  # it asks for the same story
-        for source, story in stories.items():
-            for name, value in found_in(story, row, summaries).items() if story is not None else ():
-                values.setdefault((name, source), {}).setdefault(row["prompt_index"], []).append(
-                    value
-                )
-    shares = {key: fmean(map(fmean, prompts.values())) for key, prompts in values.items()}
+    values = values_by_prompt(rows)
+    means = {}
+    for key, prompts in values.items():
+        means[key] = [fmean(stories) for stories in prompts.values()]
     measured = []
-    for name in (name for name, source in values if source == "own"):
-        if (name.removesuffix(", not asked for"), "own") in values:  # else never asked for
-            means = [fmean(own) for own in values[name, "own"].values()]
-            row = {"run": run, "measure": name, "prompts": len(means)}
-            row["share"] = estimate(np.array(means), share=True).cell
-            row["true stories"] = shares.get((name, "true"))
-            row["other prompts"] = shares.get((name, "other"))
-            measured.append(row)
+    for name, source in means:
+        # "dialogue, not asked for" says something only where dialogue was asked for, too
+        was_asked_for = (name.removesuffix(", not asked for"), "own") in means
+        if source != "own" or not was_asked_for:
+            continue
+        row = {"run": run, "measure": name, "prompts": len(means[name, "own"])}
+        row["share"] = estimate(np.array(means[name, "own"]), share=True).cell
+        for column, other in (("true stories", "true"), ("other prompts", "other")):
+            row[column] = None
+            if (name, other) in means:
+                row[column] = fmean(means[name, other])
+        measured.append(row)
     return measured
+
+
+def values_by_prompt(rows: Sequence[dict]) -> dict[tuple[str, str], dict[int, list[float]]]:
+    """{(measure, source of the stories): {prompt: a value for each story}}"""
+    summaries = {row["instruction"]["summary"] for row in rows if "summary" in row["instruction"]}
+    values = {}
+    shifted = [*rows[len(rows) // 2 :], *rows]  # the other prompt is half the file away
+    for row, other in zip(rows, shifted):
+        stories = {"own": row["completion"]}
+        if row["reference"] is not None:
+            stories["true"] = row["reference"]
+        if (other["reference"] or other["prompt"]) != (row["reference"] or row["prompt"]):
+            stories["other"] = other["completion"]  # else it asks for the same story
+        for source, story in stories.items():
+            for name, value in found_in(story, row, summaries).items():
+                prompts = values.setdefault((name, source), {})
+                prompts.setdefault(row["prompt_index"], []).append(value)
+    return values
 
 
 def draw(measured: Sequence[dict]) -> Figure:
     """A line for each measure of each run, with its interval and both baselines."""
     figure = Figure(figsize=(8, 1.2 + 0.22 * len(measured)), layout="constrained")
-    axes, y = figure.subplots(), range(len(measured))
-    column = {name: [row[name] for row in measured] for name in measured[0]}
-    runs = list(dict.fromkeys(column["run"]))
-    colors = [f"C{runs.index(run)}" for run in column["run"]]
-    share, low, high = zip(*column["share"])
+    axes = figure.subplots()
+    y = range(len(measured))
+    runs = list(dict.fromkeys(row["run"] for row in measured))
+    colors = [f"C{runs.index(row['run'])}" for row in measured]
+    share, low, high = zip(*(row["share"] for row in measured))
     axes.hlines(y, low, high, colors)
     axes.scatter(share, y, s=16, c=colors)
-    axes.plot(column["true stories"], y, "|", markersize=9, color="black", label="true stories")
-    axes.plot(
-        column["other prompts"],
-        y,
-        "|",
-        markersize=9,
-        color="0.6",
-        label="stories for other prompts",
-    )
+    for column, color in (("true stories", "black"), ("other prompts", "0.6")):
+        values = [row[column] for row in measured]
+        label = column.replace("other", "stories for other")
+        axes.plot(values, y, "|", markersize=9, color=color, label=label)
     for i, run in enumerate(runs):
         axes.plot([], [], "o", markersize=4, color=f"C{i}", label=run)
-    axes.set_yticks(y, column["measure"])
-    axes.set(
-        xlim=(-0.03, 1.03), ylim=(len(measured), -1), xlabel="share of the prompts, 95% intervals"
-    )
+    axes.set_yticks(y, [row["measure"] for row in measured])
+    axes.set(xlim=(-0.03, 1.03), ylim=(len(measured), -1))
+    axes.set_xlabel("share of the prompts, 95% intervals")
     axes.grid(axis="x", alpha=0.3)
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
     return figure
@@ -149,19 +160,20 @@ def main() -> None:
     parser.add_argument("runs", nargs="*", type=existing_path, help=runs)
     args = parser.parse_args()
     with one_line_errors("instruct.py", interrupted="nothing was written"):
-        from nanostories.checkpoints.checkpoint import (
-            newest_run,  # here, so that --help need not wait for torch
-        )
+        # here, so that --help need not wait for torch
+        from nanostories.checkpoints.checkpoint import newest_run
 
         paths = args.runs or [newest_run()]
-        sets = {run: rows for path in paths for run, rows in stories_under_headers(path).items()}
+        sets = {}
+        for path in paths:
+            sets |= stories_under_headers(path)
         directory = paths[0].parent
         measured = []
         for run, rows in sets.items():
             measured += measure(label_of(Path(run), directory), rows)
         # words first; the runs next to each other
         measured.sort(key=lambda row: row["measure"], reverse=True)
-        stories = (row["completion"] for rows in sets.values() for row in rows)
+        stories = (row["completion"] for row in itertools.chain(*sets.values()))
         note = language_warning(stories, "words and summaries are found by English forms alone")
         warnings = [note.removeprefix("WARNING ")] if note else []
         formats = dict.fromkeys(("share", "true stories", "other prompts"), ".1%")

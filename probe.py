@@ -131,14 +131,17 @@ def answer(
     from nanostories.generation.prompts import Sampling
     from nanostories.grading.likelihood_judge import read_texts
 
-    texts = [(probe.prompt, answer) for probe in probes for answer in probe.answers]
+    texts = []
+    for probe in probes:
+        texts += [(probe.prompt, answer) for answer in probe.answers]
     if texts:
         require_likelihoods(model)
     backend = load_backend(model)
     nats = read_texts(name, backend, texts, ends=False, bar=bar) if texts else {}
     prompts = list(dict.fromkeys(probe.prompt for probe in probes))
-    sampling, greedy = Sampling(temperature=0, max_new_tokens=max_new_tokens), {}
+    sampling = Sampling(temperature=0, max_new_tokens=max_new_tokens)
     wanted = {(i, 0): prompt for i, prompt in enumerate(prompts)}
+    greedy = {}  # {prompt: the model's own continuation}
     for key, text, _ in backend.complete(wanted, sampling):
         greedy[wanted[key]] = text
         bar.update()
@@ -149,9 +152,10 @@ def answer(
         verdict = rank = p = lead = ""
         if probe.answers:
             sums = [nats[probe.prompt, text].sum().item() for text in probe.answers]
-            right, *wrong = (total / len(text.encode()) for total, text in zip(sums, probe.answers))
+            n_bytes = [len(text.encode()) for text in probe.answers]
+            right, *wrong = (total / n for total, n in zip(sums, n_bytes))
             verdict = verdict_of(right - max(wrong))
-            rank = 1 + sum(right <= each for each in wrong)
+            rank = 1 + sum(right <= likelihood for likelihood in wrong)
             p = math.exp(sums[0])
             lead = f"{right - max(wrong):.4f}"
         cells = dict(verdict=verdict, rank=rank, p=p, lead=lead, greedy=greedy[probe.prompt])
@@ -210,8 +214,18 @@ def probe_all(args: argparse.Namespace) -> None:
     for model in models.values():
         sources += model.files
     save(path, "probe.py", result_tables(probes, right), warnings, sources)
+    print_continuations(rows, list(models))
     wrote = f"wrote {path}, {stem}.csv and {stem}.html"
     print(f"{wrote}; next: open {stem}.html, or python report.py {path.parent}")
+
+
+def print_continuations(rows: Sequence[dict], models: Sequence[str]) -> None:
+    """Of prompts without answers."""
+    for row in rows:
+        if not row["right"]:
+            print(f"\n{row['prompt']}")
+            for name in models:
+                print(f"  {name}:{row[f'{name} greedy']}")
 
 
 def read_by_all(
@@ -237,7 +251,7 @@ def read_by_all(
 def compare_pairs(args: argparse.Namespace, models: list[Model]) -> tuple:
     """(name of the result, tables, figure)"""
     pairs = read_pairs(args.pairs)
-    sentences = {text for pair in pairs for text in (pair.right, pair.wrong)}
+    sentences = {pair.right for pair in pairs} | {pair.wrong for pair in pairs}
     found, _ = read_by_all(args, models, sentences, ends=False)
     rows = [pair._asdict() for pair in pairs]
     leads = {}
@@ -280,9 +294,9 @@ def compare_models(args: argparse.Namespace) -> None:
     models = find_models(args)
     stem, tables, figure = compare(args, models)
     path = args.out / f"{stem}.json"
-    sources = [file for model in models for file in model.files]
+    sources = itertools.chain.from_iterable(model.files for model in models)
     save(path, "probe.py", tables, sources=sources, figure=figure)
-    print(f"wrote {path}, .png and .svg")
+    print(f"\nwrote {path}, .png and .svg; next: python report.py {args.out}")
 
 
 def unlike_prompts(model: Model) -> str:

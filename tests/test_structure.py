@@ -24,12 +24,12 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 # in comprehensions, 2 walruses; none of the others. A limit falls whenever a part is rewritten.
 LIMITS_PER_LINE = {"tokens": 9.3}
 LIMITS_PER_1000_LINES = {
-    "several values assigned at once": 6,
-    "comprehension in a comprehension": 3.7,
-    "walrus": 0.9,
-    "condition times a text or list": 0.5,
-    "if-else in if-else": 0.2,
-    "function above 50 lines": 1.4,
+    "several values assigned at once": 1,
+    "comprehension in a comprehension": 2,
+    "walrus": 0.5,
+    "condition times a text or list": 0,
+    "if-else in if-else": 0,
+    "function above 50 lines": 0.6,
 }
 
 

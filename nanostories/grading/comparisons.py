@@ -138,13 +138,13 @@ class Comparison:
     @property
     def n_failed(self) -> int:
         """Gradings."""
-        return sum(scores is None for own in self.grades.values() for scores in own)
+        return sum(scores is None for scores in itertools.chain(*self.grades.values()))
 
     @property
     def failures_differ(self) -> bool:
         """Whether more gradings of some runs failed than of others: what is left is not alike."""
-        counts = {sum(x is None for x in self.grades[run.name]) for run in self.group.runs}
-        return len(counts) > 1
+        counts = [self.grades[run.name].count(None) for run in self.group.runs]
+        return len(set(counts)) > 1
 
     @cached_property
     def differences(self) -> list[dict]:

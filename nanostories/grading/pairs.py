@@ -121,7 +121,8 @@ def pair_tables(pairs: Sequence[Pair], leads: dict[str, np.ndarray]) -> list[Tab
         f" whole; chance is 50%. 95% intervals over {len(groups['all']):,} groups of pairs with the"
         " same words."
     )
-    tables = [Table("Pairs right", rows, dict.fromkeys(right, ".1%"), about=about)]
+    formats = dict.fromkeys(right, ".1%")
+    tables = [Table("Pairs right", rows, formats, about=about, facts={"kind": "pairs"})]
     differences = difference_table(groups, right)
     if differences.rows:
         differences.about = (

@@ -43,24 +43,27 @@ def visible_keys(T: int, window: int, device: torch.device | str = "cpu") -> tor
 def hooked(model: GPTNeo, hook: Callable[[str, torch.Tensor], torch.Tensor]):
     """All activations but those of attention go through `hook`, which returns those to continue
     with."""
-    inputs, outputs = [], []
+    handles = []
+
+    def hook_input(name: str, part: torch.nn.Module) -> None:
+        def replace(_, args):
+            return hook(name, args[0]), *args[1:]
+
+        handles.append(part.register_forward_pre_hook(replace))
+
+    def hook_output(name: str, part: torch.nn.Module) -> None:
+        def replace(_, args, output):
+            return hook(name, output)
+
+        handles.append(part.register_forward_hook(replace))
+
     for i, block in enumerate(model.blocks):
-        name = f"blocks.{i}."
-        inputs += [
-            (name + "resid_pre", block),
-            (name + "resid_mid", block.ln_2),
-            (name + "post", block.mlp_out),
-        ]
-        outputs += [(name + "attn_out", block.attention_out), (name + "mlp_out", block.mlp_out)]
-        outputs += [(name + "resid_post", block)]
-    handles = [
-        part.register_forward_pre_hook(lambda _, args, name=name: (hook(name, args[0]), *args[1:]))
-        for name, part in inputs
-    ]
-    handles += [
-        part.register_forward_hook(lambda *call, name=name: hook(name, call[-1]))
-        for name, part in outputs
-    ]
+        hook_input(f"blocks.{i}.resid_pre", block)
+        hook_input(f"blocks.{i}.resid_mid", block.ln_2)
+        hook_input(f"blocks.{i}.post", block.mlp_out)
+        hook_output(f"blocks.{i}.attn_out", block.attention_out)
+        hook_output(f"blocks.{i}.mlp_out", block.mlp_out)
+        hook_output(f"blocks.{i}.resid_post", block)
     try:
         yield
     finally:
@@ -78,14 +81,14 @@ def run(
     """tokens (B, T) -> the residual stream after the last LayerNorm, (B, T, C).
 
     read: called with all activations, after patching; its return value is ignored. patches: {name:
-    replacement}; ValueError if there is nothing of this name to patch.
+    replacement}; UserError if there is nothing of this name to patch.
     """
-    T, waiting = tokens.size(1), dict(patches or {})
-    if fixed := [name for name in waiting if name.endswith(READ_ONLY)]:
-        raise UserError(
-            f"{fixed[0]} can only be read; patch {'z' if 'result' in fixed[0] else 'attn_out'}"
-            " instead"
-        )
+    T = tokens.size(1)
+    waiting = dict(patches or {})
+    for name in waiting:
+        if name.endswith(READ_ONLY):
+            instead = "z" if "result" in name else "attn_out"
+            raise UserError(f"{name} can only be read; patch {instead} instead")
 
     def hook(name: str, x: torch.Tensor) -> torch.Tensor:
         if name in waiting:
@@ -104,9 +107,9 @@ def run(
             q, k, v = (x.float().transpose(1, 2) for x in (q, k, v))  # (B, T, H, D) -> (B, H, T, D)
             visible = visible_keys(T, model.config.window(layer), tokens.device)
             pattern = (q @ k.transpose(2, 3)).masked_fill_(~visible, -torch.inf).softmax(-1)
-            return hook(
-                f"blocks.{layer}.z", (hook(f"blocks.{layer}.pattern", pattern) @ v).transpose(1, 2)
-            )
+            pattern = hook(f"blocks.{layer}.pattern", pattern)
+            z = (pattern @ v).transpose(1, 2)  # (B, H, T, D) -> (B, T, H, D)
+            return hook(f"blocks.{layer}.z", z)
 
     with hooked(model, hook):
         hidden = model.hidden(tokens, torch.arange(T, device=tokens.device), attend)

@@ -23,9 +23,11 @@ def answers_page(rows: list[dict], warning: str = "") -> bytes:
     """rows: probe.csv, with the columns set, prompt, right, wrong, and for each model MODEL
     verdict, MODEL lead and MODEL rank, p and greedy."""
     models = [column.removesuffix(" verdict") for column in rows[0] if column.endswith(" verdict")]
-    sets = list(dict.fromkeys(row["set"] for row in rows))
-    tables = {name: set_table([row for row in rows if row["set"] == name], models) for name in sets}
-    count = f"{len(rows):,} prompts, {len(models)} model{'s' * (len(models) != 1)}"
+    sets = {}
+    for row in rows:
+        sets.setdefault(row["set"], []).append(row)
+    tables = {name: set_table(own, models) for name, own in sets.items()}
+    count = f"{len(rows):,} prompts, models: {len(models)}"
     if warning:
         warning = f'<p class="warning">{html.escape(warning)}</p>'
     return sections_page(
@@ -40,8 +42,11 @@ def set_table(rows: list[dict], models: list[str]) -> str:
         judged = len(rows) - counts[""]
         right = f"<small>{counts['right']} of {judged} right</small>" if judged else ""
         heads.append(f"<th>{html.escape(model)} {right}</th>")
-    lines = (prompt_cell(row) + "".join(model_cell(row, model) for model in models) for row in rows)
-    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+    lines = []
+    for row in rows:
+        cells = [prompt_cell(row), *(model_cell(row, model) for model in models)]
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    body = "\n".join(lines)
     head = f"<tr><th>prompt and right answer</th>{''.join(heads)}</tr>"
     table = f'<table class="answers"><thead>{head}</thead><tbody>{body}</tbody></table>'
     return f'<div class="scroll">{table}</div>'
@@ -56,7 +61,8 @@ def prompt_cell(row: dict) -> str:
 def model_cell(row: dict, model: str) -> str:
     columns = ("verdict", "rank", "p", "lead", "greedy")
     verdict, rank, p, lead, own = (html.escape(str(row[f"{model} {column}"])) for column in columns)
-    n, mark = 2 + row["wrong"].count(" |"), MARKS.get(verdict, "")
+    n = 2 + row["wrong"].count(" |")  # answers
+    mark = MARKS.get(verdict, "")
     shown = f"{mark} {rank} of {n}, p {float(p):.2g}" if lead else mark
     own = f"lead {float(lead):+.2f}; “{own.strip()}”" if lead else f"“{own.strip()}”"
     return (

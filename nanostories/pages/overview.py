@@ -64,8 +64,10 @@ def overview_section(found: Found) -> str:
     best = {name: best_of(name, table.rows) for name in FORMATS}
     if len(truth) > 1:
         table.rows.append(truth)
-    known = [name for name in table.columns if any(row.get(name) is not None for row in table.rows)]
-    table.rows = [{name: row.get(name) for name in known} for row in table.rows]
+    for name in table.columns:
+        if all(row.get(name) is None for row in table.rows):
+            for row in table.rows:
+                row.pop(name, None)
     content = table_html(table, bold={(row, name) for name, row in best.items() if row})
     remarks = [f"{run}: {note}." for run, note in notes.items()]
     about = html.escape(" ".join([ABOUT, *remarks]))
