@@ -12,6 +12,7 @@ $ python grade.py out/ --judge gpt-4o-mini --price_in 0.15 --price_out 0.6 --max
 # llama.cpp, vLLM
 $ python grade.py out/ --judge qwen --base_url http://localhost:8080/v1 --repeats 3
 $ python grade.py out/ --judge gpt-4o-mini --question mine.txt  # your own question: docs/grading.md
+$ python grade.py out/ --judge human  # a page to grade them by hand, blind: out/read.html
 $ python grade.py out/ --import teacher.csv  # grades made elsewhere, next to the metrics
 
 Every reply is saved as it comes, to grades.jsonl: the same command continues, and requests only new
@@ -31,6 +32,7 @@ from nanostories.grading.chat_judge import ChatJudge, checked, read_question
 from nanostories.grading.comparisons import Comparison, definitions
 from nanostories.grading.groups import Group, group_runs
 from nanostories.grading.metrics import metrics_of
+from nanostories.grading.people import JUDGE, agreement, by_people
 from nanostories.grading.scores import AGES, CHAT, TRUE_ENDING, is_likelihood_judge
 from nanostories.grading.stories import Run, Story, read_runs
 from nanostories.results import save
@@ -50,8 +52,8 @@ def parse_arguments() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="MODEL",
-        help="lm:RUN or lm:hf:ID, to judge by likelihood, or a chat model behind an API; may be"
-        " given several times",
+        help="lm:RUN or lm:hf:ID, to judge by likelihood; human, to grade on a page of its own; or"
+        " a chat model behind an API; may be given several times",
     )
     either.add_argument(
         "--no_judge", action="store_true", help="compute only the metrics that need no judge"
@@ -117,7 +119,13 @@ def grade_runs(args: argparse.Namespace) -> None:
     with lock(directory, ".grade.lock", "another grade.py is running there; let it finish"):
         cache = Cache(directory)
         # First what costs nothing, so that an error there costs nothing
+        if JUDGE in args.judge:
+            from nanostories.pages.reading_page import write_page  # here, as it is rarely needed
+
+            page = write_page(groups, directory)
+            print(f"open {page}; the file that it saves goes to {directory}/, beside it")
         comparisons = [by_metrics(group) for group in groups]
+        comparisons += by_people(groups, directory)
         comparisons += imported(args.imports, runs, groups)
         comparisons += by_likelihood(groups, cache, args)
         chat_comparisons, stopped = by_chat(chat_judges, groups, cache, args)
@@ -233,7 +241,7 @@ def by_likelihood(
 # ---- By chat models ----
 def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
     """A judge for each pair of model and question."""
-    names = [name for name in args.judge if not is_likelihood_judge(name)]
+    names = [name for name in args.judge if name != JUDGE and not is_likelihood_judge(name)]
     if not names:
         return []
     # here, as `import openai` takes over a second
@@ -302,6 +310,9 @@ def write_results(directory: Path, runs: Sequence[Run], comparisons: Sequence[Co
     for comparison in comparisons:
         tables += comparison.tables()
         warnings += comparison.warnings()
+    judges_agree = agreement(comparisons)
+    if judges_agree.rows:
+        tables.append(judges_agree)
     tables.append(definitions(comparisons))
     sources = [run.directory / "samples.jsonl" for run in runs]
     save(

@@ -313,10 +313,11 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     print()
     backend = load_backend(open_model(str(run)), config.device)
     stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
-    steps = int(run_directory.read_log(run / "log.csv")[-1]["step"])
-    if steps < min(FEW_STEPS, read_run(run)["max_steps"]):
-        print(f"\nWARNING: {config.max_minutes:g} minutes were only {steps} steps here, too few to")
-        print("learn much: give it a longer --max_minutes, or wait until the machine is less busy")
+    if config.max_minutes:
+        steps = int(run_directory.read_log(run / "log.csv")[-1]["step"])
+        if steps < min(FEW_STEPS, read_run(run)["max_steps"]):
+            print(f"\nWARNING: {config.max_minutes:g} minutes were only {steps} steps, too few")
+            print("to learn much: give it a longer --max_minutes, or a machine that is less busy")
     print(f"\nEverything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 

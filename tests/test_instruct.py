@@ -100,7 +100,7 @@ def test_command_line(prompts, tmp_path, command_line):
     for name in ("a", "b/warm"):
         samples(
             tmp_path / "out" / name / "samples.jsonl",
-            prompts[:20],
+            prompts,
             [[prompt.reference] for prompt in prompts],
         )
     printed = instruct_py("out/a", "out/b")[1].out

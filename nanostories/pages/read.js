@@ -1,0 +1,87 @@
+// Grades stories, one at a time: a digit for each score. They are kept in the browser, and saved as
+// a file that grade.py reads.
+const $ = (id) => document.getElementById(id);
+const { stories, scores } = data;
+const PLACE = `nanostories-${stories.map((story) => story.key).join("").slice(0, 200)}`;
+const kept = JSON.parse(localStorage.getItem(PLACE) ?? '{"name": "", "grades": {}}');
+let place = Math.max(0, stories.findIndex((story) => !isGraded(story)));
+let open = 0; // the score that the next digit is for
+
+function isGraded(story) {
+  const grades = kept.grades[story.key] ?? {};
+  return scores.every(({ name }) => grades[name] !== undefined);
+}
+
+function keep() {
+  localStorage.setItem(PLACE, JSON.stringify(kept));
+}
+
+function show() {
+  const story = stories[place];
+  const grades = kept.grades[story.key] ?? {};
+  const told = story.instruction ? [element("p", { class: "quiet" }, story.instruction)] : [];
+  $("story").replaceChildren(...told, element("i", {}, story.beginning), story.completion);
+  $("scores").replaceChildren(
+    ...scores.map(({ name, about }, i) => {
+      const attributes = { "aria-label": name, inputmode: "numeric", value: grades[name] ?? "" };
+      const input = element("input", { ...attributes, readonly: "" });
+      input.onfocus = () => select(i);
+      return element("div", { class: "score" }, element("b", {}, name), input,
+        element("small", {}, about));
+    }),
+  );
+  const done = stories.filter(isGraded).length;
+  $("progress").max = stories.length;
+  $("progress").value = done;
+  $("count").textContent = `Story ${place + 1} of ${stories.length}; ${done} graded`;
+  select(open, true);
+}
+
+function select(i, isFocused = false) {
+  open = i;
+  [...$("scores").children].forEach((row, j) => row.classList.toggle("open", i === j));
+  if (isFocused) $("scores").children[i].querySelector("input").focus();
+}
+
+function grade(value) {
+  const { key } = stories[place];
+  kept.grades[key] = { ...kept.grades[key], [scores[open].name]: value };
+  keep();
+  if (open + 1 < scores.length) open += 1;
+  else if (place + 1 < stories.length) return go(1);
+  show();
+}
+
+function go(step) {
+  place = Math.min(stories.length - 1, Math.max(0, place + step));
+  open = 0;
+  show();
+}
+
+function save() {
+  const name = kept.name.replace(/[^\p{L}\p{N}_-]+/gu, "_");
+  if (!name) return $("name").focus();
+  const lines = [["judge", "story", ...scores.map((score) => score.name)]];
+  for (const [key, grades] of Object.entries(kept.grades)) {
+    lines.push([name, key, ...scores.map((score) => grades[score.name] ?? "")]);
+  }
+  const text = lines.map((line) => `${line.join(",")}\n`).join("");
+  const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+  element("a", { href: address, download: `read-${name}.csv` }).click();
+  $("saved").textContent = `Put read-${name}.csv beside this page and run grade.py again.`;
+}
+
+$("name").value = kept.name;
+$("name").oninput = () => {
+  kept.name = $("name").value.trim();
+  keep();
+};
+$("back").onclick = () => go(-1);
+$("next").onclick = () => go(1);
+$("save").onclick = save;
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target === $("name");
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (/^[0-9x]$/i.test(event.key)) grade(event.key.toLowerCase() === "x" ? 10 : Number(event.key));
+});
+show();

@@ -1,0 +1,44 @@
+"""
+The page on which people grade stories, blind (grade.py --judge human).
+
+>>> write_page(groups, Path("out"))  # out/read.html
+"""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from nanostories.files import write_bytes
+from nanostories.grading.groups import Group
+from nanostories.grading.people import SCORES, story_key
+from nanostories.grading.scores import CHAT, SPOILED, TRUE_ENDING
+from nanostories.pages.html import page
+
+STORIES = 60  # about an hour
+
+
+def write_page(groups: Sequence[Group], directory: Path) -> Path:
+    """Of prompts drawn at random, with seed 0: the first completion by each run, the true ending
+    and a spoiled one; all in random order."""
+    rng = random.Random(0)
+    prompts = [(group, prompt) for group in groups for prompt in group.prompts]
+    rng.shuffle(prompts)
+    chosen = {}
+    for group, prompt in prompts:
+        if len(chosen) >= STORIES:
+            break
+        spoiled = rng.choice(SPOILED)
+        sources = [*group.sources().values(), *(group.controls[x] for x in (TRUE_ENDING, spoiled))]
+        for stories in sources:
+            story = next((story for story in stories if story.beginning == prompt), None)
+            if story:
+                chosen[story_key(story)] = story
+    items = []
+    for key, story in chosen.items():
+        shown = {"key": key, "beginning": story.prompt, "completion": story.completion}
+        items.append(shown | {"instruction": story.instruction})
+    rng.shuffle(items)
+    scores = [{"name": name, "about": CHAT[name].about} for name in SCORES]
+    path = directory / "read.html"
+    write_bytes(path, page("Stories to grade", "read", {"stories": items, "scores": scores}))
+    return path
