@@ -84,7 +84,7 @@ def rows_of(out, kind: str) -> list[dict]:
     found = []
     for table in load(out / "grades.json").tables:
         if table.facts["kind"] == kind:
-            found += [row | {"judge": table.facts["judge"]} for row in table.rows]
+            found += [row | {"judge": table.facts.get("judge")} for row in table.rows]
     return found
 
 

@@ -48,3 +48,5 @@ def test_a_browser_shows_it_and_runs_nothing_of_it(chromium, tmp_path, width):
     assert chromium.run("document.title") == "Answers to prompts"
     assert chromium.run("document.querySelectorAll('script:not([type])').length") <= 2
     assert chromium.run("document.querySelector('.warning').textContent") == HOSTILE
+    color = "getComputedStyle(document.querySelector('td.%s')).backgroundColor"
+    assert chromium.run(color % "right") != chromium.run(color % "wrong")
