@@ -63,7 +63,7 @@ def demo(directory: Path) -> None:
     run(f"rouge.py {directory / 'demo'} {directory / 'small'}")
     run(f"interpret.py {directory / 'demo'}")
     run(f"report.py {directory}")
-    photograph(directory / "report.html", "report.png", (1150, 1300))
+    photograph(directory / "report.html", "report.png", (1150, 1180))
     photograph(directory / "probe.html", "probe.png", (1100, 640))
     photograph(directory / "demo" / "neurons.html", "neurons.png", (1250, 1000))
     copy(directory / "demo" / "interpret.png", "attention.png")
