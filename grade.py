@@ -13,7 +13,6 @@ $ python grade.py out/ --judge gpt-4o-mini --price_in 0.15 --price_out 0.6 --max
 $ python grade.py out/ --judge qwen --base_url http://localhost:8080/v1 --repeats 3
 $ python grade.py out/ --judge gpt-4o-mini --question mine.txt  # your own question: docs/grading.md
 $ python grade.py out/ --judge human  # a page to grade them by hand, blind: out/read.html
-$ python grade.py out/ --import teacher.csv  # grades made elsewhere, next to the metrics
 
 Every reply is saved as it comes, to grades.jsonl: the same command continues, and requests only new
 grades.
@@ -26,17 +25,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from nanostories.cli import Parser, UserError, existing_file, one_line_errors, positive
+from nanostories.cli import Parser, UserError, one_line_errors, positive
 from nanostories.files import append_json, lock, read_json_lines
-from nanostories.grading.chat_judge import ChatJudge, checked, read_question
+from nanostories.grading.chat_judge import ChatJudge, read_question
 from nanostories.grading.comparisons import Comparison, definitions
 from nanostories.grading.groups import Group, group_runs
 from nanostories.grading.metrics import metrics_of
 from nanostories.grading.people import JUDGE, agreement, by_people
-from nanostories.grading.scores import AGES, CHAT, TRUE_ENDING, is_likelihood_judge
+from nanostories.grading.scores import TRUE_ENDING, is_likelihood_judge
 from nanostories.grading.stories import Run, Story, read_runs
 from nanostories.results import save
-from nanostories.tables import read_user_table
 
 Sources = Mapping[str, Sequence[Story]]  # {a run's name, or a control's: its stories}
 
@@ -57,15 +55,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     either.add_argument(
         "--no_judge", action="store_true", help="compute only the metrics that need no judge"
-    )
-    parser.add_argument(
-        "--import",
-        nargs="+",
-        type=existing_file,
-        default=[],
-        dest="imports",
-        metavar="FILE",
-        help="grades made elsewhere: a CSV (docs/grading.md)",
     )
     parser.add_argument(
         "--controls",
@@ -126,7 +115,6 @@ def grade_runs(args: argparse.Namespace) -> None:
             print(f"open {page}; the file that it saves goes to {directory}/, beside it")
         comparisons = [by_metrics(group) for group in groups]
         comparisons += by_people(groups, directory)
-        comparisons += imported(args.imports, runs, groups)
         comparisons += by_likelihood(groups, cache, args)
         chat_comparisons, stopped = by_chat(chat_judges, groups, cache, args)
         comparisons += chat_comparisons
@@ -164,50 +152,10 @@ def compare(judge: str, group: Group, sources: Sources, score, own=()) -> Compar
     return Comparison(judge, group, grades, own)
 
 
-# ---- Without a judge, and by judges elsewhere ----
+# ---- Without a judge ----
 def by_metrics(group: Group) -> Comparison:
     truth = {TRUE_ENDING: group.controls[TRUE_ENDING]}
     return compare("", group, group.sources() | truth, metrics_of)
-
-
-def imported(
-    paths: Sequence[Path], runs: Sequence[Run], groups: Sequence[Group]
-) -> list[Comparison]:
-    """Grades made elsewhere: a CSV with a line for each grading, by the numbers of prompt and
-    sample in samples.jsonl.
-
-        run,prompt,sample,judge,grammar,plot
-        demo,0,2,a teacher,7,5.5
-    """
-    stories = {}
-    for run in runs:
-        for row, story in zip(run.rows, run.stories):
-            stories[run.name, str(row["prompt_index"]), str(row["sample_index"])] = story
-    by_judge = {}
-    for path in paths:
-        for where, cells in read_user_table(path, ("run", "prompt", "sample", "judge")):
-            judge = cells.pop("judge")
-            key = (cells.pop("run"), cells.pop("prompt"), cells.pop("sample"))
-            if key not in stories or cells.keys() - CHAT.keys():
-                found = f"run, prompt and sample {', '.join(key)}; columns {', '.join(cells)}"
-                raise UserError(f"{where}: no such story or score ({found})")
-            scores = {name: read_cell(where, name, cell) for name, cell in cells.items() if cell}
-            run = key[0]
-            by_judge.setdefault(judge, {})[run, stories[key]] = scores
-    comparisons = []
-    for (judge, scores), group in itertools.product(by_judge.items(), groups):
-        grades = {}
-        for run, own in group.sources().items():
-            grades[run] = [scores.get((run, story), {}) for story in own]
-        comparisons.append(Comparison(f"{judge} (imported)", group, grades))
-    return comparisons
-
-
-def read_cell(where: str, score: str, cell: str) -> float:
-    try:
-        return checked(score, AGES[cell] if score == "age" and cell in AGES else float(cell))
-    except ValueError:
-        raise UserError(f"{where}: {score} is {cell!r}, no number on its scale") from None
 
 
 # ---- By likelihood ----
@@ -217,7 +165,7 @@ def by_likelihood(
     """Each ending is scored after its own beginning and after those of other stories: a consistent
     one is likelier after its own."""
     names = [name for name in args.judge if is_likelihood_judge(name)]
-    is_bare = not args.judge and not args.no_judge and not args.imports
+    is_bare = not args.judge and not args.no_judge
     if not names and not is_bare:
         return []
     # here, as torch takes seconds

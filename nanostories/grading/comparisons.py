@@ -210,9 +210,7 @@ class Comparison:
     def judge_warnings(self) -> Iterator[str]:
         if not self.wins:
             how = "run grade.py with --controls"
-            if self.judge.endswith("(imported)"):
-                how = "it has not graded the controls"
-            elif is_likelihood_judge(self.judge) or not self.group.controls[TRUE_ENDING]:
+            if is_likelihood_judge(self.judge) or not self.group.controls[TRUE_ENDING]:
                 how = "controls need true endings, which `python sample.py --eval 50` keeps"
             yield f"{self.judge} is untested; {how}"
         for name in self.scores:

@@ -171,44 +171,6 @@ def test_runs_of_the_same_name_are_told_apart(grade_py, tmp_path):
     assert code == 0 and runs == ["a/step-9", "b/step-9", TRUE_ENDING]
 
 
-# Grades made elsewhere
-
-
-def test_imported_gradings_are_a_judge_of_their_own(grade_py, api, tmp_path):
-    lines = ["run,prompt,sample,judge,grammar,plot,age"]
-    for run in "ab":
-        plot = 7.5 if run == "a" else ""
-        for i in range(5):
-            lines += [f"{run},{i},{j},a teacher,{i + j},{plot},C" for j in range(2)]
-    (tmp_path / "teacher.csv").write_text("\n".join(lines))
-    code, printed = grade_py("--import", "teacher.csv", judge=None)
-    assert code == 0 and api.requests == [] and "a teacher (imported) is untested" in printed.out
-    rows = [x for x in rows_of(tmp_path / "out", "scores") if "teacher" in x["judge"]]
-    a, b = rows
-    assert a["grammar"][0] == pytest.approx(sum(i + j for i in range(5) for j in range(2)) / 10)
-    assert a["grammar"][1] < a["grammar"][0] < a["grammar"][2] and a["age"][0] == 6.5
-    assert "plot" in a and "plot" not in b  # empty cells
-
-
-GOOD = "run,prompt,sample,judge,grammar\na,0,0,x,5\n"
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        (GOOD + "c,0,0,x,5\n", "line 3"),
-        (GOOD + "a,1,,x,5\n", "line 3"),
-        (GOOD + "a,1,0,x,nan\n", "grammar is 'nan'"),
-        (GOOD.replace("grammar", "gramar"), "gramar"),
-    ],
-)
-def test_a_bad_line_of_an_import_is_named(grade_py, tmp_path, text, message):
-    (tmp_path / "bad.csv").write_text(text)
-    code, _ = grade_py("--import", "bad.csv", judge=None)
-    assert code.startswith("grade.py: bad.csv") and message in code and "\n" not in code
-    assert not (tmp_path / "out" / "grades.json").exists()
-
-
 # The command line
 
 
