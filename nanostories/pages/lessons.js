@@ -8,14 +8,16 @@ const LESSONS = {
     text: (word) =>
       `The model gives every word a chance, then throws dice. Here ${word} is nearly certain; at` +
       " another place in this story, several words are possible.",
-    question: "Go to both places. Where would another throw have changed the story? Choose a word.",
+    question:
+      "Go to both places. At the other one, choose a word: the story goes on from it, with new" +
+      " dice.",
   },
   layers: {
     title: "Layers",
     tab: "layers",
     text: (word) =>
-      "The model finds a word step by step, one layer after the other. Halfway, it hardly thinks" +
-      ` of ${word} here; the last layers find it.`,
+      "The model finds a word step by step, one layer after the other. Halfway, it does not have" +
+      ` ${word} yet; the last layers find it.`,
     question: "Guess first: will all layers agree on a full stop? Choose one and see.",
   },
   heads: {
@@ -23,23 +25,25 @@ const LESSONS = {
     tab: "heads",
     text: (word) =>
       "The model remembers nothing but the text, so heads look back at it before each word. Here" +
-      ` ${word} comes for the second time, and one head looks at the first.`,
+      ` ${word} comes again, and a head looks at where it came before.`,
     question: "Choose other words: where does this head look then?",
   },
   switch: {
     title: "Switch it off",
     tab: "heads",
     text: (word) =>
-      `A few heads carry ${word} here: with these two switched off, the model no longer knows it.` +
-      " With two others off, drawn by lot, it does.",
-    question: "Guess first: who will the story be about without them? Switch them off and tell on.",
+      `A few heads carry ${word} here: with these two switched off, the model loses this very` +
+      " word. With two others off, drawn by lot, it does not.",
+    question:
+      "Guess first: which word will stand here without them? Switch them off, look at the line at" +
+      " the top, and tell on.",
   },
   hero: {
-    title: "Change the hero",
+    title: "Change the name",
     tab: "compare",
     text: (word) =>
-      `Does the model know by heart that ${word} comes here, or does it read who the story is` +
-      " about? Exchange the name in all that came before, and see.",
+      `Does the model know by heart that ${word} comes here, or does it read the name in the` +
+      " story? Exchange it in all that came before, and see.",
     question: "Tell story B with the other name. What else changes? Try a name of your own, too.",
   },
 };
@@ -113,7 +117,7 @@ async function showClaims(lesson) {
     const cells = figures.map((figure) => element("td", {}, figure));
     return element("tr", {}, rowTitle(claim.text), ...cells);
   });
-  $("claims").replaceChildren(table(["Claim", "Needed", "When made", "Now, here"], rows));
+  $("claims").replaceChildren(table(["Claim", "Holds if", "When made", "Now"], rows));
 }
 
 function thingsToTry({ kind, i, shows }) {

@@ -142,7 +142,7 @@ def lessons_at(
 
     exchanged = [other if id == name else id for id in ids[:i]]
     lens, _ = read(exchanged)
-    new = Claim("exchanged before, the new name is expected", lens[-1, other].item(), low=0.5)
+    new = Claim("with another name before, that one is expected", lens[-1, other].item(), low=0.5)
     old = Claim("and the old one is forgotten", lens[-1, name].item(), high=0.1)
     shows = {"exchanged": exchanged, "other": other}
     yield lesson("hero", claims=[expected, new, old], shows=shows)
@@ -162,6 +162,8 @@ def switch_off(read: Read, ids: list[int], name: int, heads: list[str]):
     random.Random(0).shuffle(others)
     others = others[:FEW]
     share = share_without([])
-    gone = Claim("without two heads, it is not", share_without(few), high=share / 2)
-    stays = Claim("without two others, by lot, it is", share_without(others), low=0.8 * share)
+    gone = Claim("without two heads, it is expected much less", share_without(few), high=share / 2)
+    stays = Claim(
+        "without two others, drawn by lot, it still is", share_without(others), low=0.8 * share
+    )
     return [gone, stays], {"few": few, "others": others}

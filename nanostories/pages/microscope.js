@@ -54,6 +54,7 @@ async function look(told, i) {
   for (const word of document.querySelectorAll(".story span")) {
     word.classList.toggle("chosen", word === told.box.children[i]);
   }
+  for (const word of told.box.children) word.tabIndex = word === told.box.children[i] ? 0 : -1;
   await showView();
   told.box.children[i].scrollIntoView({ block: "nearest" }); // above the sheet of a small screen
 }
@@ -217,9 +218,10 @@ function showHeads({ attention }) {
   const chosen = grid.querySelector("[aria-pressed=true]") ?? grid.querySelector("button");
   chosen.tabIndex = 0;
   const about =
-    "Before the chosen word was said, each head looked back. Rows are layers, columns heads; the" +
-    " darker, the harder it looked at one word. Choose a head to see where it looked; press it" +
-    " again to switch it off.";
+    "Each layer has heads, parts that look back at earlier words. The darker, the harder one" +
+    " looked at a single word before the chosen word was said. Choose a head to see where it" +
+    " looked; press it again to switch it off: the line at the top then says how sure the model" +
+    " is without it.";
   return [paragraph(about), grid, ...aboutHead(attention)];
 }
 
@@ -298,7 +300,8 @@ async function tellOther(change, names = null) {
   const before = story.pieces.slice(0, from).join("");
   const text = inB(before, names);
   if (names && (names[0] === "" || text === before)) {
-    message(`The name “${names[0]}” does not stand before the chosen word: nothing to exchange.`);
+    const problem = names[0] ? `“${names[0]}” does not stand there` : "type one";
+    message(`Which name before the chosen word should be another? ${problem}.`);
     return;
   }
   const mine = beginTurn();
@@ -409,7 +412,8 @@ async function showSurprise(found, mine) {
   shade(ofTen, told, bits.map((_, k) => inWords(k)));
   const total = bits.reduce((sum, each) => sum + each, 0);
   const bytes = new TextEncoder().encode(told.pieces.slice(1).join("")).length;
-  const items = largest(bits, 5).map((k) => {
+  const ofModel = bits.map((each, k) => (k < told.given ? 0 : each)); // not of the beginning
+  const items = largest(ofModel, 5).map((k) => {
     return listItem(visible(told.pieces[k].trim()), inWords(k), ofTen[k], () => look(told, k));
   });
   return [

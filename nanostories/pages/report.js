@@ -1,5 +1,5 @@
-// Tables can be sorted; a link to a section unfolds it, and its first result is unfolded; wide tables
-// and pictures scroll by keyboard, too.
+// Tables can be sorted; a link to a section unfolds it, and its first result is unfolded; wide
+// tables and pictures scroll by keyboard, too.
 document.querySelectorAll("table").forEach(sortable);
 for (const first of document.querySelectorAll("section details > details:first-of-type")) {
   first.open = true;

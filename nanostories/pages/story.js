@@ -96,6 +96,7 @@ async function tell() {
   if (given === 0) ids.push(data.end_of_text); // a model needs a token to start from
   const temperature = Number($("temperature").value);
   await tellFrom({ ids, given, number, temperature, off: [...switchedOff] }, mine);
+  if (document.activeElement === document.body) $("tell").focus();
 }
 
 // The number of this request; null if temperature or number are no numbers, which the browser says.
@@ -156,7 +157,9 @@ function countOf(n, noun) {
 function append(told, id, piece) {
   told.ids.push(id);
   told.pieces.push(piece);
-  told.box.append(wordOf(told, told.ids.length - 1));
+  const word = wordOf(told, told.ids.length - 1);
+  if (!word.hidden && !told.box.querySelector("[tabindex='0']")) word.tabIndex = 0;
+  told.box.append(word);
 }
 
 function stop() {
@@ -315,7 +318,8 @@ function withArrowKeys(group, columns = NaN) {
     );
     const here = items.indexOf(event.target);
     const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns };
-    const next = items[here + steps[event.key]];
+    const ends = { Home: items[0], End: items.at(-1) };
+    const next = ends[event.key] ?? items[here + steps[event.key]];
     if (next) {
       event.preventDefault();
       event.target.tabIndex = -1;
