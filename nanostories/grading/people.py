@@ -78,8 +78,9 @@ def agreement(comparisons: Sequence[Comparison]) -> Table:
         shared = values[first, name].keys() & values[second, other].keys()
         if not first or not second or first == second or name != other or len(shared) < FEWEST:
             continue
-        columns = [[values[judge, name][story] for story in shared] for judge in (first, second)]
-        r = spearmanr(*columns).statistic
+        by_first = [values[first, name][story] for story in shared]
+        by_second = [values[second, name][story] for story in shared]
+        r = spearmanr(by_first, by_second).statistic
         margin = 1.96 / (len(shared) - 3) ** 0.5
         low, high = np.tanh(np.arctanh(np.clip(r, -0.999999, 0.999999)) + [-margin, margin])
         row = {"judges": f"{first}, {second}", "score": name, "stories": len(shared)}

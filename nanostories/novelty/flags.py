@@ -14,7 +14,8 @@ MIN_WORDS = 20  # of a copied passage: all stories share short phrases
 MIN_DIFFERENT_WORDS = 10  # in a copied passage: "ha ha ha ..." is none
 FALSE_ALARMS = 0.01  # the share of held-out excerpts with a passage as long as a copied one
 TEMPLATE = 0.75  # the share of a text's k-grams, names masked, in the story that it was made from
-N_SHOWN, LONGEST = 5, 100  # flagged completions in a table, and characters of each
+N_SHOWN = 5  # flagged completions in a table
+LONGEST = 100  # characters of each
 
 
 def mask_names(corpus: WordCorpus) -> np.ndarray:

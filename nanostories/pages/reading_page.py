@@ -21,7 +21,9 @@ def write_page(groups: Sequence[Group], directory: Path) -> Path:
     """Of prompts drawn at random, with seed 0: the first completion by each run, the true ending
     and a spoiled one; all in random order."""
     rng = random.Random(0)
-    prompts = [(group, prompt) for group in groups for prompt in group.prompts]
+    prompts = []
+    for group in groups:
+        prompts += [(group, prompt) for prompt in group.prompts]
     rng.shuffle(prompts)
     chosen = {}
     for group, prompt in prompts:
