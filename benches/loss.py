@@ -98,7 +98,8 @@ def bench(rounds=1):
         losses = []
         for share in SHARES:
             settings = SETTINGS | {"max_minutes": share * SETTINGS["max_minutes"], "seed": seed}
-            row = measure.train(measure.ROOT / "configs" / "cpu.py", settings)
+            run = measure.OUT / f"loss-{share:.3f}-{seed}"
+            row = measure.train(measure.ROOT / "configs" / "cpu.py", settings, run)
             losses.append(float(row["val_loss"]))
             figures[f"ours, 1/{1 / share:.0f} of the time, seed {seed}: loss"] = losses[-1]
         speedups.append(speedup(losses, peer_losses[best_rate]))

@@ -7,7 +7,6 @@ import multiprocessing
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -22,6 +21,7 @@ from nanostories.kernels.cpu_features import instruction_set
 from nanostories.training.run_directory import read_log
 
 ROOT = Path(__file__).parent.parent
+OUT = Path("out/bench")  # trained runs stay there, to be sampled and probed
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 Contestant = Callable[[], object]  # what is timed
 
@@ -33,15 +33,17 @@ def peer_dtypes() -> list[str]:
     return ["float32"]
 
 
-def train(config: Path, settings: dict) -> dict[str, str]:
-    """The last row of the log of a training by train.py, in a process of its own."""
-    with tempfile.TemporaryDirectory() as directory:
-        flags = [f"--{name}={value}" for name, value in settings.items()]
-        flags += ["--name=run", f"--out_dir={directory}"]
-        command = [sys.executable, ROOT / "train.py", config, *flags]
-        # Its output goes to standard error: on standard output, the result comes alone.
-        subprocess.run(command, check=True, stdout=2)
-        return read_log(Path(directory, "run", "log.csv"))[-1]
+def train(config: Path, settings: dict, run: Path) -> dict[str, str]:
+    """The last row of the log of a training by train.py, in a process of its own; the run stays."""
+    flags = [f"--{name}={value}" for name, value in settings.items()]
+    flags += [f"--name={run.name}", f"--out_dir={run.parent}"]
+    run_command("train.py", config, *flags)
+    return read_log(run / "log.csv")[-1]
+
+
+def run_command(script: str, *args) -> None:
+    """Its output goes to standard error: on standard output, the result comes alone."""
+    subprocess.run([sys.executable, ROOT / script, *args], check=True, stdout=2)
 
 
 def alternating_medians(contestants: dict[str, Contestant], rounds: int) -> dict[str, float]:

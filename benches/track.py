@@ -1,6 +1,7 @@
 """
 Ten minutes on two cores: the bits per byte that a config reaches on the validation stories of
-data/real; seeds 0 to 2.
+data/real, and the share of prompts/grammar.jsonl that it has right; seeds 0 to 2. The runs stay in
+out/bench/.
 
 # needs data/real (docs/data.md); records are in LOG.md
 $ python bench.py track --config configs/cpu.py mine.py
@@ -10,10 +11,12 @@ is below 0.01.
 """
 
 import os
+from pathlib import Path
 
 from scipy.stats import ttest_rel
 
 from benches import measure
+from nanostories import results
 
 SETTINGS = {
     "data": "real",
@@ -21,6 +24,7 @@ SETTINGS = {
     "max_steps": 1_000_000,
     "eval_interval": 1_000_000,
     "log_interval": 50,
+    "keep_checkpoints": 8,
 }
 
 
@@ -30,11 +34,14 @@ def bench(rounds=3, configs=(measure.ROOT / "configs" / "cpu.py",)):
     figures = {}
     for seed in range(rounds):
         for config in configs:
-            row = measure.train(config, SETTINGS | {"seed": seed})
+            run = measure.OUT / f"{config.stem}-{seed}"
+            row = measure.train(config, SETTINGS | {"seed": seed}, run)
+            name = f"{config.stem}, seed {seed}"
             bpb = float(row["bpb"])
             reached[config.stem].append(bpb)
-            figures[f"{config.stem}, seed {seed}: bits per byte"] = bpb
-            figures[f"{config.stem}, seed {seed}: tokens"] = int(row["tokens"])
+            figures[f"{name}: bits per byte"] = bpb
+            figures[f"{name}: tokens"] = int(row["tokens"])
+            figures[f"{name}: pairs right"] = pairs_right(run)
 
     ratios = {}
     record, *others = reached
@@ -43,3 +50,12 @@ def bench(rounds=3, configs=(measure.ROOT / "configs" / "cpu.py",)):
         test = ttest_rel(reached[name], reached[record], alternative="less")
         figures[f"{name}: p"] = float(test.pvalue)
     return ratios, figures
+
+
+def pairs_right(run: Path) -> float:
+    """Of prompts/grammar.jsonl"""
+    measure.run_command("probe.py", run, "--checkpoint=last", "--pairs")
+    table = results.load(run / "grammar.json").tables[0]
+    every_pair = table.rows[0]
+    share, _, _ = every_pair[table.columns[1]]
+    return share

@@ -14,6 +14,7 @@ import torch
 from planted import write_corpus
 
 import bench
+import probe
 import train
 from benches import loss, measure, models, rouge, sample
 from benches import train as train_bench
@@ -57,12 +58,16 @@ def toys(monkeypatch, tmp_path):
     """Toy sizes for all benches, in this process, nothing compiled."""
     toy_run = TOY_RUN | {"data_dir": str(tmp_path)}
 
-    def train_here(command: list, **_):
-        flags = [f"--{name}={value}" for name, value in toy_run.items()]
-        monkeypatch.setattr(sys, "argv", [*map(str, command[1:]), *flags])
-        with pytest.raises(SystemExit) as end:
-            train.main()
-        assert end.value.code == 0
+    def run_here(command: list, **_):
+        argv = [str(argument) for argument in command[1:]]
+        script = {"train": train, "probe": probe}[Path(argv[0]).stem]
+        if script is train:
+            argv += [f"--{name}={value}" for name, value in toy_run.items()]
+        monkeypatch.setattr(sys, "argv", argv)
+        try:
+            script.main()
+        except SystemExit as end:  # train.py ends with one
+            assert end.code == 0
 
     make_stories(tmp_path)
     replacements = {
@@ -71,7 +76,7 @@ def toys(monkeypatch, tmp_path):
         train_bench: {"SHAPE": SHAPE, "alternating_processes": in_this_process},
         rouge: {"N_TEXTS": 5, "N_PEER_STORIES": 10, "make_stories": make_stories},
         loss: {"SETTINGS": toy_run, "LEARNING_RATES": [1e-3], "SHARES": [0.5, 1]},
-        measure: {"subprocess": SimpleNamespace(run=train_here)},
+        measure: {"subprocess": SimpleNamespace(run=run_here), "OUT": tmp_path / "out"},
         measure.gc: {"collect": lambda: None},  # tenths of a second before each measurement
         torch: {"compile": lambda model, **_: model},
         bench: {"RESULTS": tmp_path / "results.jsonl"},
