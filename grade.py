@@ -12,6 +12,7 @@ $ python grade.py out/ --judge gpt-4o-mini --price_in 0.15 --price_out 0.6 --max
 # llama.cpp, vLLM
 $ python grade.py out/ --judge qwen --base_url http://localhost:8080/v1 --repeats 3
 $ python grade.py out/ --judge gpt-4o-mini --question mine.txt  # your own question: docs/grading.md
+$ python grade.py out/ --set beginnings  # those of `sample.py --prompts prompts/beginnings.txt`
 $ python grade.py out/ --judge human  # a page to grade them by hand, blind: out/read.html
 
 Every reply is saved as it comes, to grades.jsonl: the same command continues, and requests only new
@@ -27,6 +28,7 @@ from pathlib import Path
 
 from nanostories.cli import Parser, UserError, one_line_errors, positive
 from nanostories.files import append_json, lock, read_json_lines
+from nanostories.generation.samples_file import result_name
 from nanostories.grading.chat_judge import ChatJudge, read_question
 from nanostories.grading.comparisons import Comparison, definitions
 from nanostories.grading.groups import Group, group_runs
@@ -78,7 +80,7 @@ def parse_arguments() -> argparse.Namespace:
         action="store_true",
         help="send nothing: show one request, their number and cost",
     )
-    parser.add_shared("data")
+    parser.add_shared("data", "set")
     parser.add_api("the judge's API")
     args = parser.parse_args()
     args.api = parser.require_api(args)
@@ -95,7 +97,7 @@ def parse_arguments() -> argparse.Namespace:
 def grade_runs(args: argparse.Namespace) -> None:
     """The runs' stories, in groups that share their prompts; each judge's scores of each group;
     tables and a picture."""
-    runs, directory = read_runs(args.directories)
+    runs, directory = read_runs(args.directories, args.set)
     groups = group_runs(runs, args.data)
     if args.controls and not any(group.controls[TRUE_ENDING] for group in groups):
         raise UserError(
@@ -118,7 +120,8 @@ def grade_runs(args: argparse.Namespace) -> None:
         comparisons += by_likelihood(groups, cache, args)
         chat_comparisons, stopped = by_chat(chat_judges, groups, cache, args)
         comparisons += chat_comparisons
-    write_results(directory, runs, comparisons)
+    path = directory / f"{result_name('grades', args.set)}.json"
+    write_results(path, args.set, runs, comparisons)
     if stopped:
         raise stopped
     if any(comparison.n_failed for comparison in comparisons):
@@ -244,7 +247,10 @@ def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], cache: Cache, 
 
 
 # ---- Tables and a picture ----
-def write_results(directory: Path, runs: Sequence[Run], comparisons: Sequence[Comparison]) -> None:
+def write_results(
+    path: Path, name: str, runs: Sequence[Run], comparisons: Sequence[Comparison]
+) -> None:
+    """name: of the set that was graded."""
     # here, as matplotlib and torch take seconds
     from nanostories.grading.pictures import scores_figure
     from nanostories.training.run_directory import partly_trained
@@ -262,17 +268,12 @@ def write_results(directory: Path, runs: Sequence[Run], comparisons: Sequence[Co
     if judges_agree.rows:
         tables.append(judges_agree)
     tables.append(definitions(comparisons))
-    sources = [run.directory / "samples.jsonl" for run in runs]
-    save(
-        directory / "grades.json",
-        "grade.py",
-        tables,
-        warnings,
-        sources,
-        scores_figure(comparisons),
-    )
-    wrote = f"wrote grades.json and grades.png, of these {len(runs)} sets of stories"
-    print(f"\n{wrote}, to {directory}; next: python report.py {directory}")
+    for table in tables:
+        table.facts["set"] = name
+    sources = [run.samples for run in runs]
+    save(path, "grade.py", tables, warnings, sources, scores_figure(comparisons))
+    wrote = f"wrote {path} and {path.stem}.png, of the set {name} of {len(runs)} runs"
+    print(f"\n{wrote}; next: python report.py {path.parent}")
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ $ python sample.py --model out/a --eval 200 --n 1 --ask words summary words,summ
 $ python instruct.py out/a out/b  # a table; instruct.json and instruct.png next to the runs
 $ python sample.py --model out/a --eval 50 --n 4 --unseen_words && python instruct.py out/a
 
+Every set that has headers is read: samples/eval.jsonl, samples/unseen.jsonl, samples/prompt.jsonl.
 Each figure comes with two baselines: the true stories, the best that can be expected, and the
 model's stories for other prompts, which did not see this instruction. Twist, MoralValue,
 Foreshadowing and Conflict cannot be checked by rules: for these, grade.py asks a judge.
@@ -29,7 +30,7 @@ from nanostories.corpus.word_forms import (
     language_warning,
     uses_word,
 )
-from nanostories.generation.samples_file import UNSEEN, read_rows
+from nanostories.generation.samples_file import read_rows
 from nanostories.results import Table, save
 from nanostories.statistics import estimate
 
@@ -40,8 +41,8 @@ def plain(text: str) -> str:
 
 
 def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, float]:
-    """{measure: how far the story fulfills it, 0 to 1} for everything that a row of samples.jsonl
-    asks for."""
+    """{measure: how far the story fulfills it, 0 to 1} for everything that a row of a set asks
+    for."""
     asked = row["instruction"]
     found = {}
     kind = " and ".join(name for name in ("words", "summary") if name in asked)
@@ -70,20 +71,16 @@ def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, flo
     return found
 
 
-def stories_under_headers(path: Path) -> dict[str, list[dict]]:
-    """{name: rows} of a file that sample.py wrote, or of all those of a run, at any temperature."""
-    files = [path]
-    if path.is_dir():
-        files = [path / "samples.jsonl", *sorted(path.glob("*/samples.jsonl")), path / UNSEEN]
+def stories_under_headers(run: Path) -> dict[Path, list[dict]]:
+    """{file: rows} of all sets of a run, at any temperature."""
     found = {}
-    for file in files:
-        rows = [row for _, row in sorted(read_rows(file).items()) if row.get("instruction")]
-        name = file.parent if file.name == "samples.jsonl" else file
+    for path in sorted([*run.glob("samples/*.jsonl"), *run.glob("*/samples/*.jsonl")]):
+        rows = [row for _, row in sorted(read_rows(path).items()) if row.get("instruction")]
         if rows:
-            found[str(name)] = rows
+            found[path] = rows
     if not found:
         raise UserError(
-            f"{path}: no stories under headers; sample.py --eval 200 makes some of a corpus with"
+            f"{run}: no stories under headers; sample.py --eval 200 makes some of a corpus with"
             " headers"
         )
     return found
@@ -156,7 +153,7 @@ def draw(measured: Sequence[dict]) -> Figure:
 
 def main() -> None:
     parser = Parser(__doc__)
-    runs = "runs, or files that sample.py wrote (default: the newest run in out/)"
+    runs = "runs, with stories by sample.py (default: the newest run in out/)"
     parser.add_argument("runs", nargs="*", type=existing_path, help=runs)
     args = parser.parse_args()
     with one_line_errors("instruct.py", interrupted="nothing was written"):
@@ -169,8 +166,9 @@ def main() -> None:
             sets |= stories_under_headers(path)
         directory = paths[0].parent
         measured = []
-        for run, rows in sets.items():
-            measured += measure(label_of(Path(run), directory), rows)
+        for path, rows in sets.items():
+            run = label_of(path.parent.parent, directory)
+            measured += measure(f"{run}, {path.stem}", rows)
         # words first; the runs next to each other
         measured.sort(key=lambda row: row["measure"], reverse=True)
         stories = (row["completion"] for row in itertools.chain(*sets.values()))
@@ -179,14 +177,9 @@ def main() -> None:
         formats = dict.fromkeys(("share", "true stories", "other prompts"), ".1%")
         facts = {"kind": "instructions"}
         table = Table("Instructions followed", measured, formats, facts=facts)
-        sources = [source_of(Path(run)) for run in sets]
         path = directory / "instruct.json"
-        save(path, "instruct.py", [table], warnings, sources, draw(measured))
+        save(path, "instruct.py", [table], warnings, sets, draw(measured))
     print(f"wrote {path} and instruct.png; next, a judge's view: python grade.py {directory}")
-
-
-def source_of(run: Path) -> Path:
-    return run / "samples.jsonl" if run.is_dir() else run
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ $ python prepare.py simplestories  # 2 million stories by GPT-4o mini (1.7 GB)
 $ python prepare.py instruct  # stories under headers (words, features, summary)
 # your own: <|endoftext|> stands between stories
 $ python prepare.py --input mine.txt more.jsonl.gz --name mine
+$ python prepare.py --input stories.csv --column body --name mine
 
 The stories stream through: 2 GB of them take well under 1 GB of memory.
 """
@@ -103,6 +104,8 @@ def parse_args() -> argparse.Namespace:
     split_help = "what stands between stories in a .txt, beside <|endoftext|>: "
     split_help += r"'\n\s*\n' is a blank line"
     parser.add_argument("--split_on", type=pattern, metavar="PATTERN", help=split_help)
+    column_help = "of the stories in a .csv, .jsonl or .parquet (default: text or story)"
+    parser.add_argument("--column", metavar="NAME", help=column_help)
     headers_help = "with --input: add headers (of the rows, if any)"
     parser.add_argument("--headers", action="store_true", help=headers_help)
     parser.add_argument("--name", help="of the new directory in data_dir (default: the corpus's)")
@@ -137,8 +140,8 @@ def mistakes(args: argparse.Namespace) -> list[tuple[bool, str]]:
     name_rule = "must consist of letters, digits, - _ and . only (with --input it is required)"
     return [
         (
-            args.corpus and (args.val or args.headers or args.split_on),
-            "--val, --headers and --split_on are for --input",
+            args.corpus and (args.val or args.headers or args.split_on or args.column),
+            "--val, --headers, --split_on and --column are for --input",
         ),
         (args.split_on and not has_text_files, "--split_on is for .txt files"),
         (
@@ -172,7 +175,8 @@ def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
     """The stories of all files. After each file, prints how many it has and how long they are."""
     for path in paths:
         lengths = array.array("Q")
-        for story in read_files([path], split_on=args.split_on, headers=args.headers):
+        how = dict(split_on=args.split_on, headers=args.headers, column=args.column)
+        for story in read_files([path], **how):
             lengths.append(len(story))
             yield story
         if not lengths:
@@ -459,7 +463,7 @@ def options_of(args: argparse.Namespace) -> Options:
         vocab_size = 4096
         n_stories = args.stories
     elif args.input and not args.val and not args.val_share:
-        stories = read_files(args.input, split_on=args.split_on)
+        stories = read_files(args.input, split_on=args.split_on, column=args.column)
         n_stories = sum(1 for _ in itertools.islice(stories, n_stories))
     vocabulary = args.vocabulary or "cut"
     if args.vocabulary_of:

@@ -3,8 +3,8 @@ Is a model's writing novel and diverse, or memorized? Compares a run's completio
 their true endings, with each other, and with every training story. Baselines: excerpts of held-out
 stories; other stories' endings.
 
-$ python rouge.py out/cpu_8m  # its samples.jsonl -> rouge.json, rouge.png, rouge.csv
-$ python sample.py --eval 50 --split train  # then rerun rouge.py to see both splits
+$ python rouge.py out/cpu_8m  # its samples/eval.jsonl -> rouge.json, rouge.png, rouge.csv
+$ python sample.py --eval 50 --split train  # then rerun rouge.py to see both sets
 # several runs: also together, in out/rouge.json and out/rouge.png
 $ python rouge.py out/cpu_8m out/overfit
 $ python rouge.py out/api--gpt-3.5-turbo --data data/tinystories --k 4 --counting clipped
@@ -29,8 +29,14 @@ from nanostories.checkpoints.checkpoint import newest_run
 from nanostories.checkpoints.models import label_of, open_model
 from nanostories.cli import Parser, UserError, existing_path, one_line_errors, positive
 from nanostories.corpus.token_files import text_identity
-from nanostories.generation.prompts import SPLITS
-from nanostories.generation.samples_file import SAMPLES, model_directory, read_rows
+from nanostories.generation.samples_file import (
+    EVAL,
+    TRAIN,
+    model_directory,
+    read_rows,
+    result_name,
+    set_file,
+)
 from nanostories.novelty import flags
 from nanostories.novelty.intervals import ClusteredValues, Metric
 from nanostories.novelty.search import Found, Stream, search
@@ -189,12 +195,12 @@ def nearest_other(grams: list[Counter], groups: np.ndarray, n_others: int) -> np
     return highest
 
 
-# ---- One split of a run ----
+# ---- One set of a run ----
 @dataclass
 class Analysis:
     label: str
     run: Path
-    split: str
+    name: str  # of the set
     settings: dict  # how it was sampled: only like settings compare
     metrics: dict[str, Metric]
     flags: list[str]  # of the completions
@@ -205,9 +211,14 @@ class Analysis:
 
 
 def analyze(
-    run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args: argparse.Namespace
+    run: Path,
+    name: str,
+    samples: list[dict],
+    corpus: WordCorpus,
+    data: Path,
+    args: argparse.Namespace,
 ) -> Analysis:
-    """samples: of a single split."""
+    """samples: of the set of this name."""
     texts, clusters = read_texts(run, samples, corpus)
     found, masked = search_training_stories(texts, corpus, args)
     excerpts = excerpts_to_count(found, len(samples))
@@ -216,7 +227,6 @@ def analyze(
     is_even = clusters[excerpts] % 2 == 0
     min_copied_words = flags.copied_length(found.longest()[excerpts[is_even]])
     flagged = flags.flag_texts(found, masked, args.k, min_copied_words)
-    split = samples[0].get("split", "val")
     n_prompts = len({row["prompt_index"] for row in samples})
     settings = {name: samples[0].get(name) for name in SAMPLING_SETTINGS}
     settings["stories"] = text_identity(data)
@@ -224,9 +234,9 @@ def analyze(
     settings["completions per prompt"] = len(samples) / n_prompts
     settings["checkpoint"] = samples[0].get("weights")
     return Analysis(
-        label=f"{run}, {SPLITS[split]} stories",
+        label=f"{run}, {name}",
         run=run,
-        split=split,
+        name=name,
         settings=settings,
         metrics=measure(samples, found, clusters, excerpts, args),
         flags=flagged[: len(samples)],
@@ -244,7 +254,7 @@ def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) ->
     flag_rows = []
     passages = []
     for analysis in analyses:
-        own = {"run": label_of(analysis.run, base), "split": SPLITS[analysis.split]}
+        own = {"run": label_of(analysis.run, base), "set": analysis.name}
         for metric in analysis.metrics.values():
             cut = analysis.settings["cut"]
             rows.append(own | {"cut": cut, "metric": metric.title} | metric.cells())
@@ -326,9 +336,11 @@ def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]
 # ---- The command ----
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
-    runs = "directories with a samples.jsonl (default: the newest run)"
+    runs = "directories with samples/ by sample.py (default: the newest run)"
     parser.add_argument("runs", nargs="*", type=existing_path, help=runs)
     parser.add_shared("data")
+    sets = "names of their sets (default: eval train, those that are there)"
+    parser.add_shared("set", nargs="+", default=[EVAL, TRAIN], metavar="NAME", help=sets)
     parser.add_argument("--k", type=positive, default=2, help="length of the k-grams (default: 2)")
     counting = "set: a repeated k-gram counts once, as in the paper"
     parser.add_argument("--counting", choices=("set", "clipped"), default="set", help=counting)
@@ -341,13 +353,13 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
-    """Analyzes the completions of validation stories, then of training stories, where there are
-    any."""
+    """Analyzes each set: by default the completions of validation stories, then of training
+    stories, where there are any."""
     model = model_directory(run)  # out/demo for its samples in out/demo/temperature-0.3
-    samples = {split: read_rows(run / name) for split, name in SAMPLES.items()}
-    if not any(samples.values()):
-        remedy = f"write some: python sample.py --model {model} --eval 50"
-        raise UserError(f"{run / SAMPLES['val']}: no completions there; {remedy}")
+    sets = {name: read_rows(set_file(run, name)) for name in args.set}
+    if not any(sets.values()):
+        remedy = f"write some: python sample.py --model {model} --eval 50; or choose a --set"
+        raise UserError(f"{set_file(run, args.set[0])}: no completions there; {remedy}")
     if args.data is None and not (model / "ckpt.pt").exists():
         raise UserError(
             f"{run}: not a run of train.py; name the training set, as in --data data/tinystories"
@@ -355,13 +367,12 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
     data = args.data or open_model(str(model)).evaluation_corpus()
     corpus = open_corpus(data)
     analyses = []
-    for split, by_key in samples.items():
+    for name, by_key in sets.items():
         if by_key:
             rows = [row for _, row in sorted(by_key.items())]
-            analyses.append(analyze(run, rows, corpus, data, args))
-            name = "rouge-train.csv" if split == "train" else "rouge.csv"
-            write_table(run / name, analyses[-1].csv_rows)
-    save_results(run / "rouge.json", analyses, args)
+            analyses.append(analyze(run, name, rows, corpus, data, args))
+            write_table(run / f"{result_name('rouge', name)}.csv", analyses[-1].csv_rows)
+    save_results(run / f"{result_name('rouge', args.set[0])}.json", analyses, args)
     return analyses
 
 
@@ -372,17 +383,17 @@ def save_results(path: Path, analyses: list[Analysis], args: argparse.Namespace)
     is_one_run = len({analysis.run for analysis in analyses}) == 1
     if is_one_run and len(analyses) == 2:
         tables.append(difference_of_splits(*analyses))
-    sources = [analysis.run / SAMPLES[analysis.split] for analysis in analyses]
+    sources = [set_file(analysis.run, analysis.name) for analysis in analyses]
     runs = {analysis.label: analysis.metrics for analysis in analyses}
     figure = histograms(runs, IN_PICTURE)
     save(path, "rouge.py", tables, warnings_of(analyses, args), sources, figure)
 
 
-def comparison_path(runs: Sequence[Path]) -> Path:
+def comparison_path(runs: Sequence[Path], name: str) -> Path:
     """In the directory that holds the runs; never over the results of a run."""
     common = Path(os.path.commonpath([run.resolve() for run in runs]))
-    is_run = any((common / name).exists() for name in SAMPLES.values())
-    return common / ("rouge-comparison.json" if is_run else "rouge.json")
+    is_run = (common / "samples").exists()
+    return common / f"{result_name('rouge-comparison' if is_run else 'rouge', name)}.json"
 
 
 def main() -> None:
@@ -395,9 +406,9 @@ def main() -> None:
         analyses = []
         for run in runs:
             analyses += analyze_run(run, args)
-        path = runs[0] / "rouge.json"
+        path = runs[0] / f"{result_name('rouge', args.set[0])}.json"
         if len(runs) > 1:
-            path = comparison_path(runs)
+            path = comparison_path(runs, args.set[0])
             save_results(path, analyses, args)
         picture = path.with_suffix(".png")
         print(f"wrote {path}, {picture.name}, and in each run rouge*.csv")

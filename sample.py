@@ -5,7 +5,7 @@ nanostories/generation/generation_loop.py draws the tokens.
 $ python sample.py  # three stories from the newest run under out/
 $ python sample.py --prompt "Once upon a time, there was a cat" --stream  # watch one being written
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
-$ python sample.py --eval 50 --n 10  # continue validation stories: out/<run>/samples.jsonl
+$ python sample.py --eval 50 --n 10  # continue validation stories: out/<run>/samples/eval.jsonl
 $ python sample.py --eval 100 --n 1 --split train --cut 0.4     # is the rest memorized?
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 # OPENAI_API_KEY, OPENAI_BASE_URL
@@ -17,6 +17,7 @@ docs/sampling.md).
 """
 
 import argparse
+import shlex
 import sys
 from dataclasses import asdict
 
@@ -43,11 +44,13 @@ from nanostories.generation.prompts import (
     unseen_word_prompts,
 )
 from nanostories.generation.samples_file import (
-    SAMPLES,
-    UNSEEN,
+    EVAL,
+    PROMPT,
+    SETS,
     Samples,
     numbered,
     samples_directory,
+    set_file,
 )
 
 # Some published models have contexts of 100,000 tokens, which they would fill.
@@ -175,10 +178,23 @@ def check_arguments(args: argparse.Namespace) -> None:
             args.stream and several_stories,
             "--stream prints one story: leave out --prompts, --eval, --n and --out",
         ),
+        (
+            args.prompts and args.prompts.stem in SETS,
+            f"--prompts {args.prompts}: its stories would be the set {set_name(args)}, which is"
+            " another one: rename the file",
+        ),
     ]
     for is_wrong, message in contradictions:
         if is_wrong:
             raise UserError(message)
+
+
+def set_name(args: argparse.Namespace) -> str:
+    if args.prompts:
+        return args.prompts.stem
+    if not args.eval:
+        return PROMPT
+    return EVAL if args.split == "val" else args.split
 
 
 def prompts_for(model: Model, args: argparse.Namespace) -> list[Prompt]:
@@ -259,19 +275,20 @@ def print_stories(model: Model, backend, wanted: dict, sampling: Sampling) -> No
 def write_stories(
     model: Model, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args
 ) -> None:
-    """Writes n completions of every prompt to samples.jsonl; those that are there are not written
-    again."""
+    """Writes n completions of every prompt to samples/NAME.jsonl; those that are there are not
+    written again."""
     directory = args.out or model.directory
     if args.out and args.checkpoint == "all":  # each step apart
         directory = args.out / model.directory.name
-    name = SAMPLES.get(args.split, UNSEEN)
-    path = samples_directory(directory, sampling.temperature, sampling.beams) / name
+    name = set_name(args)
+    path = set_file(samples_directory(directory, sampling.temperature, sampling.beams), name)
     settings = {}
     if args.eval:
         draw = "random" if args.split == "train" else "first"
         settings = dict(split=args.split, draw=draw, cut=args.cut)
     settings |= backend.identity() | asdict(sampling)
-    with lock(path.parent, f".{name}.lock", busy=f"another sample.py is writing {name}"):
+    busy = f"another sample.py is writing {path.name}"
+    with lock(path.parent, f".{path.name}.lock", busy):
         samples = Samples(path, model.name, settings, prompts)
         n_before = len(samples.rows)
         missing = samples.missing(n)
@@ -279,16 +296,21 @@ def write_stories(
         bar = tqdm(completions, "writing", len(missing), unit="story", disable=None, delay=1)
         for key, text, finished in bar:
             samples.add(key, text, finished)
-        samples.finish()
+        samples.finish(n)
     n_new = len(samples.rows) - n_before
-    print(f"wrote {path}: {n_new} completions by {model.name}; {n_before} were there before")
+    n_prompts = len({i for i, _ in samples.in_set})
+    n_each = len(samples.in_set) // max(n_prompts, 1)
+    print(f"{path}: {n_prompts} prompts x {n_each} completions by {model.name}; {n_new} are new")
+    n_missing = len(samples.missing(n))
+    if n_missing:
+        print(f"incomplete: {n_missing} failed; prompts that have fewer than {n} are left out")
+    n_others = len(samples.rows) - len(samples.in_set)
+    if n_others:
+        print(f"{samples.part.name} keeps {n_others} others, until a command asks for them")
     data = f" --data {args.data}" if args.data else ""
-    next_commands = dict(
-        val=f"grade.py {directory}{data}",
-        train=f"rouge.py {directory}{data}",
-        unseen=f"instruct.py {path}",
-    )
-    print(f"next: python {next_commands[args.split]}")
+    next_commands = dict(train=f"rouge.py {directory}{data}", unseen=f"instruct.py {directory}")
+    grade = f"grade.py {directory} --set {shlex.quote(name)}{data}"
+    print(f"next: python {next_commands.get(name, grade)}")
 
 
 def main():

@@ -3,7 +3,7 @@ What a command found, as data: tables with intervals, notes and warnings, and th
 computed from. One file, NAME.json, which the terminal, the report and experiments.py all read.
 
 >>> scores = Table("Scores", [{"run": "demo", "grammar": [7.1, 6.8, 7.4]}], {"grammar": ".1f"})
->>> samples = Path("out/demo/samples.jsonl")
+>>> samples = Path("out/demo/samples/eval.jsonl")
 >>> result = save(Path("out/grades.json"), "grade.py", [scores], sources=[samples])
 Scores
 <BLANKLINE>

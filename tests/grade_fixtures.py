@@ -10,6 +10,7 @@ from faulty_endpoint import serve
 import grade
 from nanostories.corpus import builtin_stories
 from nanostories.generation.prompts import cut_story
+from nanostories.generation.samples_file import write_rows
 from nanostories.grading.stories import Story
 from nanostories.results import load
 
@@ -21,8 +22,8 @@ def true_endings(n: int) -> list[Story]:
     return [Story(prompt.text, prompt.reference) for prompt in prompts]
 
 
-def write_samples(run, n_prompts: int, n: int, seed: int = 0, before: str = "", **facts):
-    """As sample.py --eval would, of a model that writes true endings with some words exchanged."""
+def write_samples(run, n_prompts: int, n: int, seed: int = 0, before="", name="eval", **facts):
+    """As sample.py would, of a model that writes true endings with some words exchanged."""
     rng, rows = random.Random(f"{run.name}/{seed}"), []
     for i, story in enumerate(true_endings(n_prompts)):
         for j in range(n):
@@ -38,8 +39,7 @@ def write_samples(run, n_prompts: int, n: int, seed: int = 0, before: str = "", 
                 | dict(completion=" ".join(words), finished=j % 2 == 0, model=f"out/{run.name}")
                 | facts
             )
-    run.mkdir(parents=True, exist_ok=True)
-    (run / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(run / "samples" / f"{name}.jsonl", rows)
 
 
 @pytest.fixture

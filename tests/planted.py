@@ -1,6 +1,6 @@
 """
 Does rouge.py find copies? Plants some among the completions of a run, and counts recall and false
-alarms. And corpora of a few stories, written as prepare.py writes them, and lines of samples.jsonl.
+alarms. And corpora of a few stories, written as prepare.py writes them, and lines of a set.
 
 $ python tests/planted.py out/cpu_8m  # writes out/cpu_8m-planted/, as rouge.py does
 """
@@ -46,7 +46,7 @@ def write_corpus(directory: Path, training: list[str], validation: list[str]) ->
 
 
 def rows_of(completions: list[str], stories: list[str], n: int) -> list[dict]:
-    """Lines of samples.jsonl: n completions of the first half of each story."""
+    """Lines of a set: n completions of the first half of each story."""
     rows = []
     for i in range(len(completions) // n):
         prompt = cut_story(stories[i], 0.5)
@@ -159,9 +159,9 @@ def count_flagged(rows: list[dict], run: Path) -> dict[str, list[int]]:
 def main() -> None:
     run = Path(sys.argv[1])
     data = Path(sys.argv[2]) if len(sys.argv) > 2 else open_model(str(run)).evaluation_corpus()
-    rows = plant(list(read_rows(run / "samples.jsonl").values()), open_corpus(data))
+    rows = plant(list(read_rows(run / "samples/eval.jsonl").values()), open_corpus(data))
     there = run.with_name(run.name + "-planted")
-    write_rows(there / "samples.jsonl", rows)
+    write_rows(there / "samples/eval.jsonl", rows)
     sys.argv = ["rouge.py", str(there), "--data", str(data)]
     rouge.main()
     table = [[kind, *map(str, counts)] for kind, counts in count_flagged(rows, there).items()]

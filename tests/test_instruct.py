@@ -28,7 +28,7 @@ def test_words_are_found_however_inflected(texts, there):
 
 
 def samples(path, prompts, completions, **facts):
-    """A samples.jsonl as sample.py writes it."""
+    """A set as sample.py writes it."""
     rows = []
     for i, (prompt, texts) in enumerate(zip(prompts, completions)):
         for j, text in enumerate(texts):
@@ -58,8 +58,8 @@ def figures(path) -> dict:
 
 def test_true_stories_follow_and_stories_for_others_do_not(prompts, tmp_path):
     true = [[prompt.reference] for prompt in prompts]
-    samples(tmp_path / "true" / "samples.jsonl", prompts, true)
-    samples(tmp_path / "shifted" / "samples.jsonl", prompts, true[1:] + true[:1])
+    samples(tmp_path / "true" / "samples/eval.jsonl", prompts, true)
+    samples(tmp_path / "shifted" / "samples/eval.jsonl", prompts, true[1:] + true[:1])
     follows, shifted = figures(tmp_path / "true"), figures(tmp_path / "shifted")
     assert follows.keys() == shifted.keys() and len(follows) == 12
     for name, line in follows.items():
@@ -75,8 +75,8 @@ def test_true_stories_follow_and_stories_for_others_do_not(prompts, tmp_path):
 
 def test_a_prompt_counts_once_and_silence_fails(prompts, tmp_path):
     """Half of the completions of each prompt are true, the others are empty."""
-    samples(tmp_path / "half" / "samples.jsonl", prompts, ([p.reference, ""] for p in prompts))
-    samples(tmp_path / "once" / "samples.jsonl", prompts, ([""] for p in prompts))
+    samples(tmp_path / "half" / "samples/eval.jsonl", prompts, ([p.reference, ""] for p in prompts))
+    samples(tmp_path / "once" / "samples/eval.jsonl", prompts, ([""] for p in prompts))
     half, once = figures(tmp_path / "half"), figures(tmp_path / "once")
     line = half["words: all"]
     assert line.share == 0.5 and line.prompts == once["words: all"].prompts
@@ -88,9 +88,11 @@ def test_what_no_rule_can_tell_is_left_out(tmp_path):
     """A bad ending of another writer; a model's own answer to a prompt of the user's."""
     asked = Prompt("Features: BadEnding\nStory:", "\n\nThen the moon fell down.")
     samples(
-        tmp_path / "real.jsonl", [asked, Prompt("Words: a\nStory:")], [["It was sad."], ["A dog."]]
+        tmp_path / "samples/real.jsonl",
+        [asked, Prompt("Words: a\nStory:")],
+        [["It was sad."], ["A dog."]],
     )
-    lines = figures(tmp_path / "real.jsonl")
+    lines = figures(tmp_path)
     assert lines.keys() == {"words: all", "words: each"}
     assert lines["words: all"].true_stories is None
 
@@ -99,19 +101,19 @@ def test_command_line(prompts, tmp_path, command_line):
     instruct_py = command_line(instruct, tmp_path)
     for name in ("a", "b/warm"):
         samples(
-            tmp_path / "out" / name / "samples.jsonl",
+            tmp_path / "out" / name / "samples/eval.jsonl",
             prompts,
             [[prompt.reference] for prompt in prompts],
         )
     printed = instruct_py("out/a", "out/b")[1].out
     result = load(tmp_path / "out" / "instruct.json")
     assert to_text(result) in printed and "wrote out/instruct.json" in printed
-    assert set(result.sources) == {"a/samples.jsonl", "b/warm/samples.jsonl"}
+    assert set(result.sources) == {"a/samples/eval.jsonl", "b/warm/samples/eval.jsonl"}
     rows = result.tables[0].rows
-    assert {row["run"] for row in rows} == {"a", "b/warm"} and len(rows) > 12
+    assert {row["run"] for row in rows} == {"a, eval", "b/warm, eval"} and len(rows) > 12
     assert all(0 <= low <= high for _, low, high in (row["share"] for row in rows))
     assert (tmp_path / "out" / "instruct.png").stat().st_size > 10_000
-    (tmp_path / "out" / "a" / "samples.jsonl").write_text(
+    (tmp_path / "out" / "a" / "samples/eval.jsonl").write_text(
         '{"prompt_index": 0, "sample_index": 0, "completion": ""}\n'
     )
     code, _ = instruct_py("out/a")
@@ -158,8 +160,8 @@ def test_unseen_words_are_measured_against_stories_for_other_prompts(
     prompts = unseen_word_prompts(instruct_data_dir / "builtin-instruct", 2, seed=0)
     words = [prompt.row()["instruction"]["words"] for prompt in prompts]
     told = [[f"The {noun} {verb}s."] for noun, verb, _ in words]
-    samples(tmp_path / "unseen.jsonl", prompts, told, split="unseen")
-    lines = figures(tmp_path / "unseen.jsonl")
+    samples(tmp_path / "samples/unseen.jsonl", prompts, told, split="unseen")
+    lines = figures(tmp_path)
     assert lines.keys() == {"unseen words: all", "unseen words: each"}
     each = lines["unseen words: each"]
     assert (each.share, each.other_stories, each.true_stories) == (pytest.approx(2 / 3), 0, None)

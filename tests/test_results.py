@@ -20,12 +20,12 @@ def table(**others):
 
 
 def test_a_result_is_the_same_after_saving(tmp_path, capsys):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "samples.jsonl").write_text("{}")
+    (tmp_path / "run" / "samples").mkdir(parents=True)
+    (tmp_path / "run" / "samples/eval.jsonl").write_text("{}")
     path = tmp_path / "out" / "grades.json"
     notes = {"grammar": "fails its controls", "late": "fails its controls", "n": "few"}
     given = table(notes=notes, about="Means.", facts={"kind": "scores"})
-    sources = [tmp_path / "run" / "samples.jsonl"]
+    sources = [tmp_path / "run" / "samples/eval.jsonl"]
     figure = Figure()
     saved = save(path, "grade.py", [given], ["too few"], sources, figure)
     found = load(path)
@@ -33,7 +33,7 @@ def test_a_result_is_the_same_after_saving(tmp_path, capsys):
     assert found.tables[0].rows[0] == given.rows[0]
     assert found.tables[0].rows[1]["grammar"] == [5.0, None, None]
     assert found.tables[0].facts == {"kind": "scores"}
-    assert list(found.sources) == ["../run/samples.jsonl"]
+    assert list(found.sources) == ["../run/samples/eval.jsonl"]
     assert path.with_suffix(".png").exists() and path.with_suffix(".svg").exists()
     json.loads(path.read_text(), parse_constant=pytest.fail)  # no NaN
 

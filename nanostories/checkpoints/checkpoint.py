@@ -6,6 +6,7 @@ step-1000/ckpt.pt along the way.
 """
 
 import pickle
+import sys
 import zipfile
 import zlib
 from pathlib import Path
@@ -65,8 +66,10 @@ def checkpoint_file(path: str | Path) -> Path:
 
 
 def load_checkpoint(path: str | Path) -> dict:
-    """A checkpoint of train.py, as `checkpoint_file` finds it."""
-    path = checkpoint_file(path)
+    """A checkpoint of train.py, as `checkpoint_file` finds it. Prints a line if a run has lost its
+    best.pt."""
+    run = Path(path)
+    path = checkpoint_file(run)
     if not path.is_file():
         runs = ", ".join(map(str, runs_below("out"))) or "none"
         raise UserError(
@@ -78,6 +81,8 @@ def load_checkpoint(path: str | Path) -> dict:
         raise UserError(
             f"{path}: not of format {CHECKPOINT_FORMAT}, which this version reads; train it again"
         )
+    if path != run and "optimizers" in checkpoint:  # best.pt and kept checkpoints have none
+        print(f"{run}: its best.pt is gone; its last weights are read, ckpt.pt", file=sys.stderr)
     return checkpoint
 
 

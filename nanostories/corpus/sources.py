@@ -100,24 +100,26 @@ def read_files(
     errors: str = "strict",
     split_on: re.Pattern | None = None,
     headers: bool = False,
+    column: str | None = None,
 ) -> Iterator[str]:
     """The text of every story in .txt, .jsonl, .csv or .parquet files; all but the last may be
     compressed (.gz).
 
     split_on: in a .txt, what stands between stories, beside <|endoftext|>. errors: bytes of a .txt
     that are not UTF-8 are a UserError ("strict"), or become U+FFFD ("replace"). headers: with the
-    words, features, summary and sentence of a row as a header, if it has some.
+    words, features, summary and sentence of a row as a header, if it has some. column: of the
+    stories in a row (default: text or story).
     """
     for path in paths:
         name = path.name.removesuffix(".gz")
         if name.endswith(".txt"):
             yield from text_stories(path, errors, split_on)
         elif name.endswith(".jsonl"):
-            yield from stories_of_rows(path, json_rows(path), headers)
+            yield from stories_of_rows(path, json_rows(path), headers, column)
         elif name.endswith(".csv"):
-            yield from stories_of_rows(path, csv_rows(path), headers)
+            yield from stories_of_rows(path, csv_rows(path), headers, column)
         elif path.suffix == ".parquet":
-            yield from stories_of_rows(path, parquet_rows(path), headers)
+            yield from stories_of_rows(path, parquet_rows(path, column), headers, column)
         else:
             endings = ", ".join(ENDINGS)
             raise UserError(f"{path}: unknown format; its name must end in {endings}")
@@ -184,12 +186,12 @@ def csv_rows(path: Path) -> Iterator[tuple[str, dict]]:
         raise UserError(f"{path}: not CSV that can be read ({error})") from None
 
 
-def parquet_rows(path: Path) -> Iterator[tuple[str, dict]]:
-    """("row 7", those of its columns that we know)"""
+def parquet_rows(path: Path, column: str | None) -> Iterator[tuple[str, dict]]:
+    """("row 7", those of its columns that we know, and this one)"""
     parquet = pyarrow_parquet()
     try:
         file = parquet.ParquetFile(path)
-        columns = {"text", "story", *FIELDS} & set(file.schema_arrow.names)
+        columns = {"text", "story", *FIELDS, column} & set(file.schema_arrow.names)
         n = 0
         for batch in file.iter_batches(columns=sorted(columns)):
             for row in batch.to_pylist():
@@ -207,16 +209,23 @@ def pyarrow_parquet():
     return parquet
 
 
-def stories_of_rows(path: Path, rows: Iterable[tuple[str, dict]], headers: bool) -> Iterator[str]:
+def stories_of_rows(
+    path: Path, rows: Iterable[tuple[str, dict]], headers: bool, column: str | None
+) -> Iterator[str]:
     for place, row in rows:
         try:
-            story = row["text"] if "text" in row else row["story"]
+            name = column or ("text" if "text" in row else "story")
+            story = row[name]
             if story is None:
                 story = ""
             if headers:
                 story = add_header_of_row(story, row)
             story.encode()  # half a character cannot be
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-            needed = 'such as {"text": "A fox ran…", "words": ["fox"]}, or with "story"'
+            needed = (
+                'such as {"text": "A fox ran…", "words": ["fox"]}, or with "story", or --column'
+            )
+            if column:
+                needed = f'with a text in "{column}" (--column)'
             raise UserError(f"{path}: no story in {place}; it must be a row {needed}") from None
         yield story

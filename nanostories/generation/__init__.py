@@ -1,2 +1,2 @@
 """Text generation: prompts, sampling and beam search, the KV cache, local and API models,
-samples.jsonl."""
+sets of stories."""

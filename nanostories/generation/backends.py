@@ -36,7 +36,7 @@ class LocalBackend:
     batch_size: int = 64
 
     def identity(self) -> dict:
-        """Goes into samples.jsonl, to tell these weights from others of the same name."""
+        """Goes into each row of a set, to tell these weights from others of the same name."""
         total = sum(p.double().abs().sum().item() for p in self.model.parameters())
         return {"weights": f"{total:.12e}"}
 

@@ -24,7 +24,6 @@ from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.text import SPACELESS
 
 UNSEEN_WORDS = Path(__file__).parents[2] / "prompts" / "unseen_words.txt"
-SPLITS = dict(val="validation", train="training")
 
 # A story is cut between these: words with all that stands against them or, in scripts without
 # spaces, characters with the punctuation behind them.
@@ -49,7 +48,7 @@ class Prompt:
     reference: str | None = None  # the story's true ending
 
     def row(self) -> dict:
-        """Its fields in samples.jsonl; for one that is only a header, with the fields of that."""
+        """Its fields in a set; for one that is only a header, with the fields of that."""
         row = dict(prompt=self.text, reference=self.reference)
         headed = instruct_headers.read(self.text)
         if headed and not headed.story:

@@ -1,10 +1,11 @@
 """
-samples.jsonl: written by sample.py, read by grade.py, rouge.py and instruct.py, one completion per
-line. Samples at temperature 1 lie in the run's directory, those at any other temperature or by beam
-search in a directory of their own below it.
+samples/NAME.jsonl: a set of stories, written by sample.py, read by grade.py, rouge.py and
+instruct.py, one completion per line. Its name says what was continued: eval, train, unseen, prompt,
+or the name of a file of prompts. Samples at temperature 1 lie in the run's directory, those at any
+other temperature or by beam search in a directory of their own below it.
 
 # the third completion of the first prompt
->>> read_rows(Path("out/demo/samples.jsonl"))[0, 2]["completion"]
+>>> read_rows(set_file(Path("out/demo"), "eval"))[0, 2]["completion"]
 ' cat named Tom.'
 """
 
@@ -17,8 +18,11 @@ from nanostories.cli import UserError
 from nanostories.files import append_json, read_json_lines, write_bytes
 from nanostories.generation.prompts import Key, Prompt
 
-SAMPLES = dict(val="samples.jsonl", train="samples-train.jsonl")  # by split
-UNSEEN = "samples-unseen.jsonl"  # by sample.py --unseen_words, for instruct.py
+EVAL = "eval"  # validation stories, continued
+TRAIN = "train"  # training stories
+UNSEEN = "unseen"  # headers of words that the training stories lack
+PROMPT = "prompt"  # one prompt from the command line
+SETS = (EVAL, TRAIN, UNSEEN, PROMPT)  # others are named after their file of prompts
 TYPES = dict(prompt_index=int, sample_index=int, prompt=str, completion=str, reference=str | None)
 
 
@@ -27,9 +31,9 @@ class Samples:
     """The completions of these prompts by one model, sampled in one way. UserError if a file has
     stories that were sampled otherwise.
 
-    Until `finish` writes them to samples.jsonl in the order of the prompts, each is appended to
-    samples.jsonl.part as it ends, so that a kill loses none. What an earlier call left in either
-    file is kept.
+    Until `finish` writes them to NAME.jsonl in the order of the prompts, each is appended to
+    NAME.jsonl.part as it ends, so that a kill loses none. What an earlier call left in either file
+    is kept.
     """
 
     path: Path
@@ -40,15 +44,16 @@ class Samples:
     def __post_init__(self):
         self.part = self.path.with_name(self.path.name + ".part")
         self.rows = read_rows(self.path)
+        self.in_set = set(self.rows)  # the others are in the .part
         for row in read_json_lines(self.part):
             self.rows[row["prompt_index"], row["sample_index"]] = row
         for (i, _), row in self.rows.items():
             self.require_same_settings(i, row)
 
     def require_same_settings(self, i: int, row: dict) -> None:
-        expected = dict.fromkeys(("split", "draw", "cut")) | self.settings
+        expected = self.settings
         if i in self.prompts:
-            expected |= self.prompts[i].row()
+            expected = expected | self.prompts[i].row()
         differing = [name for name, value in expected.items() if row.get(name) != value]
         if differing:
             raise UserError(
@@ -68,9 +73,23 @@ class Samples:
         append_json(self.part, row)
         self.rows[key] = row
 
-    def finish(self) -> None:
-        write_rows(self.path, [self.rows[key] for key in sorted(self.rows)])
-        self.part.unlink(missing_ok=True)
+    def finish(self, n: int) -> None:
+        """Makes the set of n completions of each prompt, without the prompts that have fewer (an
+        API refused them). A set that has all of these already, among others, stays as it is.
+
+        So every prompt of a set has equally many. All other completions stay in the .part.
+        """
+        incomplete = {i for i, _ in self.missing(n)}
+        wanted = {key for key in numbered(self.prompts, n) if key[0] not in incomplete}
+        if not wanted <= self.in_set:
+            write_rows(self.part, self.rows.values())  # a kill after the next line loses none
+            write_rows(self.path, [self.rows[key] for key in sorted(wanted)])
+            self.in_set = wanted
+        others = [row for key, row in self.rows.items() if key not in self.in_set]
+        if others:
+            write_rows(self.part, others)
+        else:
+            self.part.unlink(missing_ok=True)
 
 
 def numbered(prompts: Mapping[int, Prompt], n: int) -> dict[Key, str]:
@@ -80,6 +99,15 @@ def numbered(prompts: Mapping[int, Prompt], n: int) -> dict[Key, str]:
         for j in range(n):
             wanted[i, j] = prompt.text
     return wanted
+
+
+def set_file(directory: Path, name: str) -> Path:
+    return directory / "samples" / f"{name}.jsonl"
+
+
+def result_name(kind: str, name: str) -> str:
+    """Without its ending: grades for the set eval, grades-beginnings for the set beginnings"""
+    return kind if name == EVAL else f"{kind}-{name}"
 
 
 def samples_directory(run: Path, temperature: float, beams: int = 1) -> Path:

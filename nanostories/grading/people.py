@@ -34,7 +34,8 @@ def story_key(story: Story) -> str:
 
 
 def by_people(groups: Sequence[Group], directory: Path) -> list[Comparison]:
-    """UserError if a file has a grade that is none, or of a story that is not here."""
+    """A grade belongs to the text that was graded: those of other texts are left out, with a line.
+    UserError if a file has a grade that is none."""
     by_judge = {}
     for path in sorted(directory.glob("read-*.csv")):
         for where, cells in read_user_table(path, ("judge", "story", *SCORES)):
@@ -45,11 +46,19 @@ def by_people(groups: Sequence[Group], directory: Path) -> list[Comparison]:
             judge = f"{JUDGE}:{cells['judge']}"
             by_judge.setdefault(judge, {})[cells["story"]] = scores
     comparisons = []
-    for (judge, scores), group in itertools.product(by_judge.items(), groups):
-        grades = {}
-        for source, stories in (group.sources() | group.controls).items():
-            grades[source] = [scores.get(story_key(story), {}) for story in stories]
-        comparisons.append(Comparison(judge, group, grades))
+    for judge, scores in by_judge.items():
+        here = set()
+        for group in groups:
+            grades = {}
+            for source, stories in (group.sources() | group.controls).items():
+                keys = list(map(story_key, stories))
+                here.update(keys)
+                grades[source] = [scores.get(key, {}) for key in keys]
+            comparisons.append(Comparison(judge, group, grades))
+        n_gone = len(scores.keys() - here)
+        if n_gone:
+            graded = f"{n_gone} of {len(scores)} stories that were graded"
+            print(f"{judge}: {graded} are not here, by their texts' checksums, and are left out")
     return comparisons
 
 

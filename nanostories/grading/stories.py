@@ -1,5 +1,5 @@
 """
-The completions that are graded: those of samples.jsonl of each run.
+The completions that are graded: one set of each run, such as samples/eval.jsonl.
 
 >>> runs, directory = read_runs([Path("out")])
 >>> runs[0].stories[0]
@@ -17,7 +17,7 @@ from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.instruct_headers import MARKER
 from nanostories.corpus.token_files import text_identity
-from nanostories.generation.samples_file import read_rows
+from nanostories.generation.samples_file import EVAL, read_rows, set_file
 
 # Runs are compared where these are equal.
 SAMPLING = ("split", "draw", "cut", "temperature", "top_k", "beams", "max_new_tokens")
@@ -34,7 +34,7 @@ class Story:
 
     @property
     def beginning(self) -> str:
-        """The text before the completion, as in samples.jsonl, except for trailing whitespace."""
+        """The text before the completion, as in its file, except for trailing whitespace."""
         if self.instruction:
             return f"{self.instruction}\n{MARKER}{self.prompt}"
         return self.prompt
@@ -54,19 +54,16 @@ def story_of(row: dict) -> Story:
 
 
 class Run:
-    """The stories of one samples.jsonl: of one model, sampled in one way."""
+    """The stories of one file: of one model, sampled in one way."""
 
-    def __init__(self, name: str, directory: Path, rows: Sequence[dict]):
+    def __init__(self, name: str, samples: Path, rows: Sequence[dict]):
         self.name = name  # in tables
-        self.directory = directory
+        self.samples = samples
+        self.directory = samples.parent.parent
         self.rows = rows  # the first completion of each prompt, then the second ones, …
         self.stories = [story_of(row) for row in rows]
         self.beginnings = list(dict.fromkeys(story.beginning for story in self.stories))
         self.sampling = tuple(rows[0].get(name) for name in SAMPLING)
-
-    @property
-    def samples(self) -> Path:
-        return self.directory / "samples.jsonl"
 
     @cached_property
     def model(self) -> Model | None:
@@ -88,8 +85,9 @@ class Run:
         return text_identity(self.corpus) if self.corpus else None
 
 
-def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
-    """The runs below the directories, and the directory that contains them all."""
+def read_runs(directories: Sequence[Path], name: str = EVAL) -> tuple[list[Run], Path]:
+    """The runs below the directories that have a set of this name, and the directory that contains
+    them all."""
     for directory in directories:
         if not directory.is_dir():
             raise UserError(
@@ -103,17 +101,19 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
         )
     found = set()
     for directory in directories:
-        found |= {path.parent.resolve() for path in directory.rglob("samples.jsonl")}
+        found |= {path.resolve() for path in directory.rglob("samples/*.jsonl")}
     runs = []
-    for directory in sorted(found):
-        rows = read_rows(directory / "samples.jsonl")
+    for directory in sorted({path.parent.parent for path in found}):
+        path = set_file(directory, name)
+        rows = read_rows(path)
         if rows:
             in_order = [rows[key] for key in sorted(rows, key=lambda key: key[::-1])]
-            runs.append(Run(label_of(directory, common), directory, in_order))
+            runs.append(Run(label_of(directory, common), path, in_order))
     if not runs:
-        names = " ".join(map(str, directories))
+        places = " ".join(map(str, directories))
+        others = ", ".join(sorted({path.stem for path in found})) or "none"
         raise UserError(
-            f"{names}: no stories in a samples.jsonl below; `python sample.py --eval 50` writes"
-            " them"
+            f"{places}: no stories in a samples/{name}.jsonl below; `python sample.py --eval 50`"
+            f" writes eval.jsonl; --set takes one that is there: {others}"
         )
     return runs, common

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nanostories.files import read_json
-from nanostories.generation.samples_file import read_rows
+from nanostories.generation.samples_file import EVAL, read_rows
 from nanostories.pages.found import Found
 from nanostories.pages.html import language_of
 from nanostories.pages.stories import LONGEST
@@ -82,7 +82,8 @@ def read_figures(path: Path) -> list[tuple[str, str, Cell, str]]:
 
 
 def figures_of(tables: list[Table]) -> Iterator[tuple[str, str, Cell, str]]:
-    """(name of a run, one of FORMATS, its cell, why not to believe it)"""
+    """(name of a run, one of FORMATS, its cell, why not to believe it); of stories, those of the
+    set eval"""
     for table in tables:
         kind = table.facts.get("kind")
         for row in table.rows:
@@ -92,14 +93,14 @@ def figures_of(tables: list[Table]) -> Iterator[tuple[str, str, Cell, str]]:
                     yield model, "grammar", cell, ""
             if kind == "shares":
                 yield name, "facts", row.get("facts"), ""
-            if kind == "scores" and table.facts["judge"]:
+            if kind == "scores" and table.facts["judge"] and table.facts["set"] == EVAL:
                 note = table.notes.get(name, "")
                 for score in ("fluency", "consistency"):
                     cell = row.get(score)
                     if note and cell:
                         cell = cell[0]  # shown without an interval, so that it is never the best
                     yield name, score, cell, note
-            if kind == "flags" and row["flagged"] == "copy":
+            if kind == "flags" and row["flagged"] == "copy" and row["set"] == EVAL:
                 yield name, "flagged as copies", row["completions"], ""
 
 
@@ -115,12 +116,12 @@ def best_of(name: str, rows: list[dict[str, Cell]]) -> str:
 
 def one_story_each(found: Found, rows: dict[Path, dict]) -> str:
     columns = []
-    for path, stories in found.contents("samples.jsonl", read_rows).items():
-        if path.parent in rows:
+    for path, stories in found.contents("samples/eval.jsonl", read_rows).items():
+        if path.parent.parent in rows:
             story = next(iter(stories.values()))
             prompt = html.escape(story["prompt"])
             completion = html.escape(story["completion"][:LONGEST])
-            run = html.escape(rows[path.parent]["run"])
+            run = html.escape(rows[path.parent.parent]["run"])
             language = language_of([story["prompt"] + story["completion"]])
             text = f'<p lang="{language}"><i>{prompt}</i>{completion}</p>'
             columns.append(f"<div><b>{run}</b>{text}</div>")

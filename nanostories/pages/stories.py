@@ -1,5 +1,5 @@
 """
-Stories side by side: the completions of the same prompts by each run, from samples.jsonl.
+Stories side by side: the completions of the same prompts by each run, from samples/*.jsonl.
 
 >>> stories_section(Found([Path("out")]))  # HTML
 """
@@ -19,16 +19,13 @@ ALL = 900_000  # characters of the whole section
 
 def stories_section(found: Found) -> str:
     samples = {}
-    for path, rows in found.contents("samples*.jsonl", read_rows).items():
-        name = found.label(path.parent)
-        if path.stem != "samples":  # samples-train, samples-unseen
-            name += f", {path.stem}"
-        samples[name] = list(rows.values())
+    for path, rows in found.contents("samples/*.jsonl", read_rows).items():
+        samples[f"{found.label(path.parent.parent)}, {path.stem}"] = list(rows.values())
     return side_by_side(samples) if samples else ""
 
 
 def side_by_side(samples: dict[str, list[dict]]) -> str:
-    """samples: rows of samples.jsonl by name. The prompts that most of them continue come first."""
+    """samples: rows of read_rows by name. The prompts that most of them continue come first."""
     prompts: dict[str, dict[str, list[str]]] = {}  # prompt -> name -> texts
     for name, rows in samples.items():
         for row in rows:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from nanostories.checkpoints.models import Model
 from nanostories.files import read_json
 from nanostories.generation.prompts import read_prompts
-from nanostories.generation.samples_file import SAMPLES, UNSEEN
+from nanostories.generation.samples_file import EVAL, PROMPT, UNSEEN, set_file
 from nanostories.results import Cell, Table, load
 from nanostories.sweeps.plan import ROOT, Run
 from nanostories.training.run_directory import read_log
@@ -32,6 +32,7 @@ STORIES_READ = 200  # by interpret.py
 STORIES_ABLATED = 10
 UNSEEN_PROMPTS = 20  # more would need rarer words than prompts/unseen_words.txt has
 BEGINNINGS = ROOT / "prompts" / "three_beginnings.txt"
+BEGINNINGS_GRADED = "grades-prompt.json"
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def scores(subjects: Subjects, settings: Settings) -> Commands:
         yield continue_stories(subject, settings)
     result = settings.directory / "grades.json"
     command = command_of(subjects, result, "grade.py", settings.directory, *settings.grade)
-    yield command._replace(stories=tuple(x.directory / SAMPLES["val"] for x in subjects))
+    yield command._replace(stories=tuple(set_file(x.directory, EVAL) for x in subjects))
 
 
 def beginnings(subjects: Subjects, settings: Settings) -> Commands:
@@ -109,8 +110,9 @@ def beginnings(subjects: Subjects, settings: Settings) -> Commands:
         # grade.py would not know whose directories these are
         best = min(subjects, key=lambda subject: last_bpb(subject.model))
         grade.append(f"--judge=lm:{best.model.name}")
-    result = settings.directory / "grades.json"
-    yield command_of(subjects, result, "grade.py", settings.directory, *grade)
+    result = settings.directory / BEGINNINGS_GRADED
+    places = [settings.directory, "--set", PROMPT]
+    yield command_of(subjects, result, "grade.py", *places, *grade)
 
 
 def last_bpb(model: Model) -> float:
@@ -119,7 +121,9 @@ def last_bpb(model: Model) -> float:
 
 def graded(subject: Subject, settings: Settings) -> Cells:
     """grammar by gpt-4o-mini; grammar by gpt-4o-mini, beginning 2"""
-    for table in tables(settings.directory / "grades.json", "scores"):
+    found = tables(settings.directory / "grades.json", "scores")
+    found += tables(settings.directory / BEGINNINGS_GRADED, "scores")
+    for table in found:
         judge = table.facts["judge"]
         for row in table.rows if judge else ():
             name, _, beginning = row["run"].partition("/beginning-")
@@ -177,7 +181,7 @@ def unseen_words(subjects: Subjects, settings: Settings) -> Commands:
 def followed(subject: Subject, settings: Settings) -> Cells:
     """Only shares of fulfilled instructions; instruct.json has more."""
     shown = ("words: each", "unseen words: each", "summary: nearest", "sentence, verbatim")
-    for label in (subject.name, f"{subject.name}/{UNSEEN}"):
+    for label in (f"{subject.name}, {EVAL}", f"{subject.name}, {UNSEEN}"):
         for row in rows(settings.directory / "instruct.json", "instructions", label):
             if row["measure"].endswith("and nearest") or row["measure"] in shown:
                 yield row["measure"], row["share"], ""

@@ -101,6 +101,22 @@ def test_instead_of_a_run_that_does_not_exist_those_that_do_are_named(tmp_path, 
         load_checkpoint("out/demos")
 
 
+def test_a_deleted_best_is_said_and_a_kept_checkpoint_never_had_one(tmp_path, capsys):
+    run = tmp_path / "run"
+    save_run(run, model_to_probe(), optimizers=[])
+    save_run(run, model_to_probe(), name="best.pt")
+    save_run(run / "step-5", model_to_probe())
+    for path in (run, run / "ckpt.pt", run / "step-5"):
+        load_checkpoint(path)
+    assert capsys.readouterr().err == ""
+    (run / "best.pt").unlink()
+    load_checkpoint(run)
+    assert (
+        capsys.readouterr().err
+        == f"{run}: its best.pt is gone; its last weights are read, ckpt.pt\n"
+    )
+
+
 def names(name, checkpoint: str) -> list[str]:
     return [model.name for model in open_models(str(name), checkpoint)]
 
@@ -154,7 +170,7 @@ def test_a_run_finds_its_own_corpus_and_takes_no_other(tmp_path, command_line):
     assert open_model(str(run)).evaluation_corpus() == renamed
 
     shutil.rmtree(renamed)
-    write_rows(run / "samples.jsonl", rows_of(endings(stories[:4]), stories, 1))
+    write_rows(run / "samples/eval.jsonl", rows_of(endings(stories[:4]), stories, 1))
     for command, flags in {
         "sample": ["--eval", 3, "--model"],
         "rouge": [],

@@ -1,5 +1,6 @@
 """From text to tokens: nothing is lost, nothing leaks, whatever the format of the files."""
 
+import csv
 import gzip
 import hashlib
 import subprocess
@@ -89,6 +90,28 @@ def test_every_kind_of_file_gives_the_same_stories(tmp_path, ending):
         write = write_jsonl if "jsonl" in ending else write_stories
         path.write_bytes(gzip.compress(write(tmp_path / "plain", stories).read_bytes()))
     assert [story.strip() for story in sources.read_files([path])] == stories
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_the_column_of_the_stories_is_the_one_that_is_named(tmp_path, ending):
+    """Also where there is a column "text", and in every file of a folder."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for i, stories in enumerate((STORIES[:200], STORIES[200:])):
+        path = folder / f"{i}{ending}"
+        if ending == ".parquet":
+            write_parquet(path, stories, "body")
+        elif ending == ".jsonl":
+            write_jsonl(path, stories, "body")
+        else:
+            with path.open("w", encoding="utf-8-sig", newline="") as file:
+                csv.writer(file).writerows([["text", "body"], *(["no story", x] for x in stories)])
+    flags = ("--name", "x", "--vocab_size", 300, "--data_dir", tmp_path)
+    run_prepare("--input", folder, "--column", "body", *flags)
+    found = stories_in(tmp_path / "x", "train") + stories_in(tmp_path / "x", "val")
+    assert sorted(found) == sorted(STORIES)
+    with pytest.raises(SystemExit, match=f'0{ending}: no story in .* in "Body"'):
+        run_prepare("--input", folder, "--column", "Body", *flags)
 
 
 def test_text_is_cut_rightly_wherever_a_block_ends(tmp_path):

@@ -86,6 +86,7 @@ MISTAKES = {  # flags, and a word of the message
     "": "--input is required",
     "builtin --input good.txt": "not allowed",
     "builtin --split_on x": "--split_on",
+    "builtin --column x": "--column",
     "builtin --vocabulary_of out/x --vocab_size 300": "--vocabulary_of",
     "builtin-instruct --raw": "--raw",
     "--input good.txt --name x --stories 9": "--stories",

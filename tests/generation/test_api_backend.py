@@ -26,7 +26,7 @@ def test_an_api_model_continues_stories(endpoint, sample_py, run):
         "length" if number == 2 else "stop",
     )
     assert sample_py(*API, "--concurrency", "1", "--max_new_tokens", "50")[0] == 0
-    rows = rows_of(run / "samples.jsonl")
+    rows = rows_of(run / "samples/prompts.jsonl")
     # With the space that chat models drop.
     assert [row["completion"] for row in rows] == [" a time. The end."] * 4
     assert [row["finished"] for row in rows] == [True, True, False, True]
@@ -59,10 +59,13 @@ def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_p
     endpoint.fault = lambda number, request: ("say", "a time.") if number <= 3 else ("status", 401)
     code, printed = sample_py(*API, "--concurrency", "1")
     assert "check the key" in code and "\n" not in code
-    assert len(rows_of(run / "samples.jsonl.part")) == 3 and not (run / "samples.jsonl").exists()
+    assert (
+        len(rows_of(run / "samples/prompts.jsonl.part")) == 3
+        and not (run / "samples/prompts.jsonl").exists()
+    )
     endpoint.fault = lambda number, request: ("say", "another time.")
     assert sample_py(*API)[0] == 0 and len(endpoint.requests) == 4 + 1
-    completions = [row["completion"] for row in rows_of(run / "samples.jsonl")]
+    completions = [row["completion"] for row in rows_of(run / "samples/prompts.jsonl")]
     assert sorted(completions) == [" a time."] * 3 + [" another time."]
 
 
@@ -79,12 +82,25 @@ def test_a_refused_prompt_does_not_stop_the_others(endpoint, sample_py, run, tmp
         assert "some requests failed" in code and "prompt_index 7" in code and "\n" not in code
         assert len(endpoint.requests) == n_requests
         for directory in (run, run / "temperature-0.5"):
-            rows = rows_of(directory / "samples.jsonl")
+            rows = rows_of(directory / "samples/prompts.jsonl")
             assert len(rows) == 38 and 7 not in {row["prompt_index"] for row in rows}
-            assert not (directory / "samples.jsonl.part").exists()
+            assert not (directory / "samples/prompts.jsonl.part").exists()
     endpoint.fault = lambda number, request: ("say", "a time.")
     assert sample_py(*API, "--temperature", "0.5", "1")[0] == 0
-    assert len(rows_of(run / "samples.jsonl")) == 40 and len(endpoint.requests) == 88
+    assert len(rows_of(run / "samples/prompts.jsonl")) == 40 and len(endpoint.requests) == 88
+
+
+def test_a_set_with_a_refused_story_says_so_and_stays_equal_by_prompt(endpoint, sample_py, run):
+    """One story of the second prompt is refused: the set has the first prompt alone, until the same
+    command gets the story."""
+    endpoint.fault = lambda number, request: ("status", 400) if number == 4 else ("say", "a time.")
+    path = run / "samples" / "prompts.jsonl"
+    code, printed = sample_py(*API, "--concurrency", "1")
+    assert "prompt_index 1" in code and "incomplete: 1 failed" in printed.out
+    assert [row["prompt_index"] for row in rows_of(path)] == [0, 0]
+    assert len(rows_of(path.with_name("prompts.jsonl.part"))) == 1
+    assert sample_py(*API)[0] == 0 and len(endpoint.requests) == 5
+    assert [row["prompt_index"] for row in rows_of(path)] == [0, 0, 1, 1]
 
 
 def test_stories_of_one_prompt_are_printed_without_one_that_failed(endpoint, sample_py):

@@ -1,4 +1,4 @@
-"""sample.py with models of ours: its command line, and what is kept in samples.jsonl through
+"""sample.py with models of ours: its command line, and what is kept in sets of stories through
 interruptions."""
 
 import re
@@ -17,7 +17,9 @@ from sample_fixtures import rows_of
 from model import GPTNeo, GPTNeoConfig
 from nanostories.corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from nanostories.files import lock
+from nanostories.generation import samples_file
 from nanostories.generation.backends import LocalBackend
+from nanostories.generation.samples_file import read_rows, set_file
 
 
 @pytest.fixture
@@ -59,6 +61,7 @@ MISTAKES = {
     "--beams 3 --temperature 1": "--temperature",
     "--stream --n 2": "--stream",
     "--price_in 1": "--price_out",
+    "--prompts train.txt": "rename",
     "--words a --eval 3": "--words",
     "--words a --out x": "data/tiny, without headers",
     "--eval 2 --data headed --out x": "data/tiny, without headers",
@@ -70,6 +73,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("args", MISTAKES)
 def test_mistakes_get_one_line(run, sample_py, tmp_path, instruct_data_dir, args):
+    (tmp_path / "train.txt").write_text("Once upon")
     (tmp_path / "headed").symlink_to(instruct_data_dir / "builtin-instruct")
     code, printed = sample_py(*shlex.split(args))
     complaint = code
@@ -89,19 +93,19 @@ def test_a_header_from_the_command_line(run, sample_py, tmp_path):
     (tmp_path / "data").rename(tmp_path / "gone")  # it has no headers
     asked = ("--words", "a, b", "--summary", "It\nran.", "--max_new_tokens", "1")
     assert sample_py(*asked, "--out", "x", "--n", "1")[0] == 0
-    (row,) = rows_of(tmp_path / "x" / "samples.jsonl")
+    (row,) = rows_of(tmp_path / "x" / "samples" / "prompt.jsonl")
     assert row["prompt"] == "Words: a, b\nSummary: It ran.\nStory:"
     assert row["instruction"] == dict(words=["a", "b"], summary="It ran.")
 
 
-# ---- samples.jsonl ----
+# ---- Sets of stories ----
 EVAL = ("--eval", "4", "--data", "data/tiny", "--max_new_tokens", "6")
 
 
 def test_samples_of_the_evaluation_set(run, corpus, sample_py):
     code, printed = sample_py(*EVAL, "--n", "3", "--cut", "0.4", "--seed", "5")
     assert code == 0 and "python grade.py out/tiny" in printed.out
-    rows = rows_of(run / "samples.jsonl")
+    rows = rows_of(set_file(run, "eval"))
     keys = [(row["prompt_index"], row["sample_index"]) for row in rows]
     assert keys == [(i, j) for i in range(4) for j in range(3)]
     assert rows[0]["prompt"] + rows[0]["reference"] == corpus[1]
@@ -116,14 +120,14 @@ def test_random_training_stories_by_the_last_checkpoint(run, corpus, sample_py):
     assert sample_py(*EVAL, "--n", "1")[0] == 0
     memorization = ("--split", "train", "--checkpoint", "last")
     assert sample_py(*EVAL, "--n", "1", *memorization)[0] == 0
-    rows = rows_of(run / "samples-train.jsonl")
+    rows = rows_of(set_file(run, "train"))
     stories = [row["prompt"] + row["reference"] for row in rows]
     # the first 12 are held out
     assert len({*stories} & {*corpus[13:]}) == 4 and stories != corpus[13:17]
     assert [row["prompt_index"] for row in rows] == [0, 1, 2, 3]
     settings = dict(split="train", draw="random", model="out/tiny/ckpt.pt")
     assert all(settings.items() <= row.items() for row in rows)
-    assert rows[0]["weights"] != rows_of(run / "samples.jsonl")[0]["weights"]
+    assert rows[0]["weights"] != rows_of(set_file(run, "eval"))[0]["weights"]
 
 
 ARGS = ("--prompts", "prompts.txt", "--max_new_tokens", "5", "--n")
@@ -146,48 +150,127 @@ def asked(run, tmp_path, monkeypatch) -> list:
 
 def test_more_completions_are_added_and_fewer_change_nothing(run, sample_py, asked, tmp_path):
     assert sample_py(*ARGS, "2")[0] == 0
-    few = rows_of(run / "samples.jsonl")
+    few = rows_of(set_file(run, "prompts"))
     asked.clear()
     assert sample_py(*ARGS, "4", "--batch_size", "3")[0] == 0
     assert sorted(asked) == [(i, j) for i in range(3) for j in (2, 3)]
-    many = (run / "samples.jsonl").read_bytes()
-    assert [row for row in rows_of(run / "samples.jsonl") if row["sample_index"] < 2] == few
+    many = set_file(run, "prompts").read_bytes()
+    assert [row for row in rows_of(set_file(run, "prompts")) if row["sample_index"] < 2] == few
     asked.clear()
     # the same weights by another name
     assert sample_py(*ARGS, "4", "--checkpoint", "last")[0] == 0
     (tmp_path / "prompts.txt").write_text("Once upon\n")
     assert sample_py(*ARGS, "1")[0] == 0
-    assert not asked and (run / "samples.jsonl").read_bytes() == many
+    assert not asked and set_file(run, "prompts").read_bytes() == many
 
 
 def test_an_interrupted_call_goes_on_where_it_was(run, sample_py, asked):
     assert sample_py(*ARGS, "4")[0] == 0
-    part = run / "samples.jsonl.part"
-    whole = (run / "samples.jsonl").rename(part).read_bytes()
+    part = run / "samples" / "prompts.jsonl.part"
+    whole = set_file(run, "prompts").rename(part).read_bytes()
     lines = whole.splitlines(keepends=True)
     # killed while it wrote the last
     part.write_bytes(b"".join([lines[5], lines[2], lines[7][:20]]))
     asked.clear()
     assert sample_py(*ARGS, "4")[0] == 0
-    assert (run / "samples.jsonl").read_bytes() == whole
+    assert set_file(run, "prompts").read_bytes() == whole
     assert len(asked) == 10 and not {(0, 2), (1, 1)} & set(asked) and not part.exists()
 
 
-@pytest.mark.parametrize("name", ["samples.jsonl", "samples.jsonl.part"])
+def stopped_after(n: int, monkeypatch) -> None:
+    """Ctrl-C, when n stories are written: as ever, the shortest ones first."""
+    complete = LocalBackend.complete
+
+    def interrupted(self, prompts, sampling):
+        for i, story in enumerate(reversed(list(complete(self, prompts, sampling)))):
+            if i == n:
+                raise KeyboardInterrupt
+            yield story
+
+    monkeypatch.setattr(LocalBackend, "complete", interrupted)
+
+
+def test_a_set_is_complete_whatever_was_stopped_before(run, sample_py, monkeypatch):
+    """Equal numbers by prompt, the same as without the interruption; what else was written is used
+    by who asks for it."""
+    path = set_file(run, "eval")
+    few = (*EVAL[2:], "--eval", "2", "--n", "2")
+    many = (*EVAL[2:], "--eval", "5", "--n", "4")
+    assert sample_py(*few)[0] == 0
+    expected = path.read_bytes()
+    path.unlink()
+    with monkeypatch.context() as patch:
+        stopped_after(9, patch)
+        assert "stopped" in sample_py(*many)[0]
+    assert not path.exists()
+    code, printed = sample_py(*few)
+    assert code == 0 and path.read_bytes() == expected
+    assert "2 prompts x 2 completions" in printed.out
+    n_part = len(rows_of(path.with_name("eval.jsonl.part")))
+    assert f"keeps {n_part} others" in printed.out
+    code, printed = sample_py(*many)
+    assert list(read_rows(path)) == [(i, j) for i in range(5) for j in range(4)]
+    assert f"{20 - 4 - n_part} are new" in printed.out
+    assert not path.with_name("eval.jsonl.part").exists()
+
+
+def test_a_wider_set_takes_the_place_of_a_deeper_one_and_loses_nothing(run, sample_py, asked):
+    path = set_file(run, "eval")
+    assert sample_py(*EVAL[2:], "--eval", "2", "--n", "3")[0] == 0
+    deep = path.read_bytes()
+    assert sample_py(*EVAL[2:], "--eval", "4", "--n", "1")[0] == 0
+    assert list(read_rows(path)) == [(i, 0) for i in range(4)]
+    asked.clear()
+    assert sample_py(*EVAL[2:], "--eval", "2", "--n", "3")[0] == 0
+    assert not asked and path.read_bytes() == deep
+
+
+def test_killed_while_a_set_is_finished_nothing_is_lost(run, sample_py, monkeypatch):
+    """After any of the files is written."""
+    path = set_file(run, "eval")
+    assert sample_py(*EVAL[2:], "--eval", "2", "--n", "3")[0] == 0
+    before = read_rows(path)
+    write = samples_file.write_rows
+    for n_written in range(3):
+        calls = []
+
+        def killed(path, rows, calls=calls, n_written=n_written):
+            if len(calls) == n_written:
+                raise KeyboardInterrupt
+            calls.append(path)
+            write(path, rows)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(samples_file, "write_rows", killed)
+            sample_py(*EVAL[2:], "--eval", str(4 + n_written), "--n", "1")
+        found = read_rows(path) | read_rows(path.with_name("eval.jsonl.part"))
+        assert before.items() <= found.items() and len(calls) == n_written
+
+
+def test_prompts_of_a_file_lie_beside_the_evaluation(run, sample_py, asked):
+    assert sample_py(*EVAL, "--n", "1")[0] == 0
+    before = set_file(run, "eval").read_bytes()
+    code, printed = sample_py(*ARGS, "1")
+    assert code == 0 and "python grade.py out/tiny --set prompts" in printed.out
+    assert len(rows_of(set_file(run, "prompts"))) == 3
+    assert "another cut, prompt, reference" in sample_py(*EVAL, "--n", "1", "--cut", "0.3")[0]
+    assert set_file(run, "eval").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["prompts.jsonl", "prompts.jsonl.part"])
 def test_stories_by_other_settings_prompts_or_weights_are_not_added(
     run, sample_py, asked, tmp_path, name
 ):
     assert sample_py(*ARGS, "2")[0] == 0
-    before = (run / "samples.jsonl").rename(run / name).read_bytes()
+    before = set_file(run, "prompts").rename(run / "samples" / name).read_bytes()
 
     def refused(*flags) -> str:
         asked.clear()
         code, _ = sample_py(*flags)
-        assert "--out" in code and not asked and (run / name).read_bytes() == before
+        assert "--out" in code and not asked and (run / "samples" / name).read_bytes() == before
         return code
 
     assert "another seed" in refused(*ARGS, "2", "--seed", "1")
-    assert "another split, draw, cut" in refused(*EVAL)
     (tmp_path / "prompts.txt").write_text("Once upon\nThere was\nOne night\n")
     assert "another prompt:" in refused(*ARGS, "2")
     change_weights(run / "ckpt.pt")
@@ -201,7 +284,7 @@ def test_one_temperature_lies_in_one_place(run, sample_py, asked):
     assert sample_py(*ARGS, "2", "--temperature", "1", "0", "0.5", "1.0")[0] == 0
     places = {"1": (".", 6), "0": ("temperature-0", 3), "0.5": ("temperature-0.5", 6)}
     for temperature, (place, n) in places.items():
-        path = run / place / "samples.jsonl"
+        path = set_file(run / place, "prompts")
         written = rows_of(path)
         assert len(written) == n and {row["temperature"] for row in written} == {float(temperature)}
         asked.clear()
@@ -210,7 +293,7 @@ def test_one_temperature_lies_in_one_place(run, sample_py, asked):
         assert sample_py(*ARGS, "2", "--temperature", temperature)[0] == 0
         assert rows_of(path) == written
     assert sample_py(*ARGS, "2", "--beams", "5")[0] == 0
-    beams = rows_of(run / "beams-5" / "samples.jsonl")
+    beams = rows_of(set_file(run / "beams-5", "prompts"))
     assert [(row["temperature"], row["beams"]) for row in beams] == [(0, 5)] * 3
 
 
@@ -221,13 +304,13 @@ def test_stories_too_long_for_the_context_are_left_out_of_the_evaluation(run, sa
     code, printed = sample_py(*flags)
     assert code == 0 and "1 of 3 prompts do not fit" in printed.out
     # numbers stay with their stories
-    assert [row["prompt_index"] for row in rows_of(run / "samples.jsonl")] == [0, 2]
+    assert [row["prompt_index"] for row in rows_of(set_file(run, "eval"))] == [0, 2]
 
 
 def test_a_second_call_with_the_same_output_is_refused(run, sample_py, asked):
-    with lock(run, ".samples.jsonl.lock"):
-        assert "samples.jsonl" in sample_py(*ARGS, "2")[0]
-        assert not asked and not (run / "samples.jsonl").exists()
+    with lock(run / "samples", ".prompts.jsonl.lock"):
+        assert "prompts.jsonl" in sample_py(*ARGS, "2")[0]
+        assert not asked and not set_file(run, "prompts").exists()
         # another output is its own matter
         assert sample_py(*ARGS, "1", "--out", "out/other")[0] == 0
 

@@ -25,16 +25,16 @@ DAMAGED = {
 
 @pytest.mark.parametrize("what", DAMAGED)
 def test_a_damaged_line_is_named(tmp_path, what):
-    path = tmp_path / "run" / "samples.jsonl"
+    path = tmp_path / "run" / "samples/eval.jsonl"
     write_rows(path, [ROW | dict(prompt_index=0)])
     path.write_bytes(path.read_bytes() + b"\n" + DAMAGED[what] + b"\n" + LINE)
-    with pytest.raises(ValueError, match="samples.jsonl: line 3 ") as caught:
+    with pytest.raises(ValueError, match="samples/eval.jsonl: line 3 ") as caught:
         read_rows(path)
     assert "\n" not in str(caught.value)
 
 
 def test_rows_come_back(tmp_path):
-    path = tmp_path / "samples.jsonl"
+    path = tmp_path / "samples/eval.jsonl"
     assert read_rows(path) == {}
     write_rows(path, [ROW, dict(prompt_index=0, sample_index=2, completion="")])
     bare = dict(prompt_index=0, sample_index=2, prompt="", completion="", reference=None)

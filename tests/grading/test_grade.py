@@ -27,7 +27,7 @@ def test_runs_are_graded_and_compared(grade_py, api, tmp_path):
     assert means(out)["", "a", "ended"] == 0.5
     result = load(out / "grades.json")
     assert to_text(result) in printed.out
-    assert set(result.sources) == {"a/samples.jsonl", "b/samples.jsonl"}
+    assert set(result.sources) == {"a/samples/eval.jsonl", "b/samples/eval.jsonl"}
 
 
 def test_the_judge_is_blind(grade_py, api, tmp_path):
@@ -50,7 +50,7 @@ def test_the_judge_is_blind(grade_py, api, tmp_path):
 @pytest.mark.parametrize("finished, words", [(True, 8), (False, 3)])
 def test_where_completions_were_cut_long_true_endings_are_too(tmp_path, finished, words):
     write_samples(tmp_path / "a", 3, 1, reference=" one two three four five six seven eight")
-    path = tmp_path / "a" / "samples.jsonl"
+    path = tmp_path / "a" / "samples/eval.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     for i, row in enumerate(rows):
         row |= {"completion": " x y z"[: 4 + 2 * i], "finished": finished or i > 0}
@@ -78,12 +78,28 @@ def test_nothing_is_asked_twice(grade_py, api, tmp_path):
     assert grade_py("--controls")[0] == 0 and len(api.requests) == asked + 10
 
 
+def test_another_set_has_grades_of_its_own(grade_py, tmp_path):
+    """Its stories never mix with those of the evaluation."""
+    out = tmp_path / "out"
+    assert grade_py("--no_judge", judge=None)[0] == 0
+    before = (out / "grades.json").read_bytes()
+    write_samples(out / "a", 3, 1, before="Now ", name="beginnings")
+    code, printed = grade_py("--set", "beginnings", "--no_judge", judge=None)
+    assert code == 0 and "the set beginnings of 1 runs" in printed.out
+    result = load(out / "grades-beginnings.json")
+    assert set(result.sources) == {"a/samples/beginnings.jsonl"}
+    assert result.tables[0].rows[0]["stories"] == 3
+    assert (out / "grades.json").read_bytes() == before
+    code, _ = grade_py("--set", "train", "--no_judge", judge=None)
+    assert "there: beginnings, eval" in code
+
+
 def test_what_changed_is_graded_again_and_no_more(grade_py, api, tmp_path):
     assert grade_py()[0] == 0
     assert len(api.requests) == 20
-    rows = (tmp_path / "out" / "a" / "samples.jsonl").read_text().splitlines()
+    rows = (tmp_path / "out" / "a" / "samples/eval.jsonl").read_text().splitlines()
     changed = json.loads(rows[3]) | dict(completion=" was another one.")
-    (tmp_path / "out" / "a" / "samples.jsonl").write_text(
+    (tmp_path / "out" / "a" / "samples/eval.jsonl").write_text(
         "\n".join([*rows[:3], json.dumps(changed), *rows[4:]]) + "\n"
     )
     assert grade_py()[0] == 0 and len(api.requests) == 21
@@ -114,7 +130,7 @@ def test_how_instructions_were_followed_is_graded(grade_py, tmp_path):
         row = {"prompt_index": i, "sample_index": 0, "finished": True, "reference": story}
         row |= {"completion": f"{story} It was late.", "instruction": {"words": [thing]}}
         rows.append(json.dumps(row | {"prompt": f"Words: {thing}\nStory:"}) + "\n")
-    (tmp_path / "out" / "a" / "samples.jsonl").write_text("".join(rows))
+    (tmp_path / "out" / "a" / "samples/eval.jsonl").write_text("".join(rows))
     code, printed = grade_py("out/a", "--controls")
     assert code == 0 and "instructions: rules cannot tell" not in printed.out
     assert wins(tmp_path / "out" / "a")["rules", "(another ending)", "instructions"] == 1
@@ -195,15 +211,15 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(grade_py, api, tmp_path, monkey
         (("out", "--judge", "x", "--question", "none.txt"), "none.txt"),
         (("out", "--judge", "x", "--max_cost", "1"), "--price_in"),
         (("nowhere", "--no_judge"), "nowhere"),
-        (("odd", "--no_judge"), "odd/samples.jsonl"),
+        (("odd", "--no_judge"), "odd/samples/eval.jsonl"),
         (("plain", "--judge", "x", "--controls"), "--controls"),
         (("out", "--judge", "x"), "OPENAI_API_KEY"),
     ],
 )
 def test_mistakes_are_named_in_one_line(grade_py, tmp_path, monkeypatch, arguments, word):
     monkeypatch.delenv("OPENAI_API_KEY")
-    (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / "samples.jsonl").write_text('{"prompt_index": 0, "sample_index": 0}\n')
+    (tmp_path / "odd" / "samples").mkdir(parents=True)
+    (tmp_path / "odd" / "samples/eval.jsonl").write_text('{"prompt_index": 0, "sample_index": 0}\n')
     write_samples(tmp_path / "plain", 2, 1, reference=None)
     code, printed = grade_py(*arguments, judge=None)
     complaint = code if isinstance(code, str) else printed.err.splitlines()[-1]

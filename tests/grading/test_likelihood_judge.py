@@ -196,7 +196,8 @@ def test_its_own_stories_are_known_by_weights_and_by_place(out, grade_py):
     write_samples(out / "judge" / "step-9", 5, 2, weights="others")
     assert grade_py(*LM, judge=None)[0] == 0
     table = load(out / "grades.json").tables
-    (scores,) = [x for x in table if x.facts == {"kind": "scores", "judge": "lm:out/judge"}]
+    facts = {"kind": "scores", "judge": "lm:out/judge", "set": "eval"}
+    (scores,) = [x for x in table if x.facts == facts]
     own = [name for name, note in scores.notes.items() if "the judge itself" in note]
     assert sorted(own) == ["a", "judge/step-9"]
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from grade_fixtures import rows_of, true_endings, wins, write_samples
 
+from nanostories.generation.samples_file import read_rows, write_rows
 from nanostories.grading.comparisons import Comparison
 from nanostories.grading.controls import make_controls
 from nanostories.grading.groups import group_runs
 from nanostories.grading.people import SCORES, agreement, by_people, story_key
 from nanostories.grading.scores import TRUE_ENDING
-from nanostories.grading.stories import read_runs
+from nanostories.grading.stories import read_runs, story_of
 from nanostories.pages.reading_page import STORIES, write_page
 
 
@@ -78,6 +79,29 @@ def test_grades_that_are_none_are_named(groups, tmp_path):
         path.write_text(f"judge,story,{','.join(SCORES)}\nMia,abc,{value},,,\n")
         with pytest.raises(ValueError, match="read-Mia.csv.*grammar"):
             by_people(groups, tmp_path)
+
+
+def test_grades_never_apply_to_another_text(groups, tmp_path, capsys):
+    """A story is written again under its old number: the grade of the old one is left out, and a
+    line says so."""
+    out = tmp_path / "out"
+    save_grades(groups, out / "read-Mia.csv", "Mia", lambda *_: 8)
+
+    def n_graded() -> int:
+        (group,) = group_runs(read_runs([out])[0])
+        (comparison,) = by_people([group], out)
+        return sum(bool(scores) for scores in comparison.grades["other"])
+
+    before = n_graded()
+    assert before > 1 and "left out" not in capsys.readouterr().out
+    path = out / "other" / "samples" / "eval.jsonl"
+    rows = list(read_rows(path).values())
+    graded = {line.split(",")[1] for line in (out / "read-Mia.csv").read_text().splitlines()}
+    changed = next(row for row in rows if story_key(story_of(row)) in graded)
+    changed["completion"] += " And then it rained."
+    write_rows(path, rows)
+    assert n_graded() == before - 1
+    assert re.search(r"human:Mia: 1 of \d+ stories .* left out", capsys.readouterr().out)
 
 
 def test_agreement_is_spearmans():

@@ -164,10 +164,9 @@ def rouge_py(command_line, tmp_path, monkeypatch):
 def make_run(tmp_path):
     """Writes the completions of a run, n of each prompt."""
 
-    def write(name: str, completions: list[str], stories: list[str], n: int = 1, **facts):
+    def write(name: str, completions: list[str], stories: list[str], n=1, set_name="eval", **facts):
         rows = [row | facts for row in rows_of(completions, stories, n)]
-        samples = "samples-train.jsonl" if facts.get("split") == "train" else "samples.jsonl"
-        write_rows(tmp_path / "out" / name / samples, rows)
+        write_rows(tmp_path / "out" / name / "samples" / f"{set_name}.jsonl", rows)
         return tmp_path / "out" / name
 
     return write
@@ -202,7 +201,7 @@ def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
     data, training, _ = corpus
     code, printed = command_line(rouge, tmp_path)(run, "--data", data)
     assert code == 0
-    texts = {key: row["completion"] for key, row in read_rows(run / "samples.jsonl").items()}
+    texts = {key: row["completion"] for key, row in read_rows(run / "samples/eval.jsonl").items()}
     by_hand = {
         key: max(rouge_k(text, story).f for story in training) for key, text in texts.items()
     }
@@ -214,7 +213,7 @@ def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
         assert row["span"] in texts[key] and len(words_of(row["span"])) == int(row["span_length"])
     ending_f = [
         rouge_k(row["completion"], row["reference"]).f
-        for row in read_rows(run / "samples.jsonl").values()
+        for row in read_rows(run / "samples/eval.jsonl").values()
     ]
     all_pairs = set().union(*(kgrams(story, 2, "set") for story in training))
     shares = []
@@ -232,7 +231,7 @@ def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
     for title, mean in expected.items():
         assert shown[title]["completions"][0] == pytest.approx(mean, abs=2e-3), title
     for row in shown.values():
-        assert row["run"] == "tiny" and row["split"] == "validation"
+        assert row["run"] == "tiny" and row["set"] == "eval"
         for name in ("completions", "baseline", "difference"):
             value, low, high = row[name]
             assert low <= value <= high
@@ -254,7 +253,7 @@ def test_planted_copies_are_found(corpus, rouge_py, tmp_path):
     data, _, validation = corpus
     honest = rows_of(endings(validation[40:60]), validation, 1)
     rows = planted.plant(honest, open_corpus(data), each=15)
-    write_rows(tmp_path / "out" / "planted" / "samples.jsonl", rows)
+    write_rows(tmp_path / "out" / "planted" / "samples/eval.jsonl", rows)
     assert rouge_py("out/planted", "--data", data)[0] == 0
     found = planted.count_flagged(rows, tmp_path / "out" / "planted")
     for kind in (
@@ -306,13 +305,13 @@ def test_both_splits_of_a_run(run, corpus, rouge_py, make_run):
     """This model knows the endings of training stories: no completion of a validation story says
     so."""
     data, training, _ = corpus
-    facts = {"split": "train", "cut": 0.4, "weights": "others"}
+    facts = {"set_name": "train", "cut": 0.4, "weights": "others"}
     make_run("tiny", endings(training[:25]), training, **facts)
     assert rouge_py(run, "--data", data)[0] == 0
     warnings, tables = results_of(run)
     title = "F with the true ending"
     held_out, trained = (row for row in tables["metrics"] if row["metric"] == title)
-    assert trained["split"] == "training" and trained["completions"][0] == 1
+    assert trained["set"] == "train" and trained["completions"][0] == 1
     memorized = 1 - held_out["completions"][0]
     assert tables["memorization"][0]["difference"][0] == pytest.approx(memorized, abs=1e-3)
     copies = [row["completions"] for row in tables["flags"] if row["flagged"] == "copy"]
@@ -386,14 +385,32 @@ def test_a_comparison_never_replaces_the_results_of_a_run(run, corpus, rouge_py,
     assert {row["run"] for row in rows} == set(names)
 
 
+def test_another_set_has_results_of_its_own(run, corpus, rouge_py, make_run):
+    data, _, validation = corpus
+    for name in ("tiny", "second"):
+        make_run(name, endings(validation[20:45]), validation, set_name="beginnings")
+    assert rouge_py(run, "--data", data)[0] == 0
+    before = (run / "rouge.json").read_bytes()
+    second = run.with_name("second")
+    assert rouge_py(run, second, "--set", "beginnings", "--data", data)[0] == 0
+    assert (run / "rouge.json").read_bytes() == before
+    assert len(read_table(second / "rouge-beginnings.csv")) == 25
+    rows = results_of(run.parent, "rouge-beginnings.json")[1]["metrics"]
+    assert {(row["run"], row["set"]) for row in rows} == {
+        ("tiny", "beginnings"),
+        ("second", "beginnings"),
+    }
+    assert "--set" in rouge_py(second, "--data", data)[0]  # it has no set eval
+
+
 NO_WORD = '{"prompt_index": 0, "sample_index": 0, "completion": "…"}\n'
 
 
 @pytest.mark.parametrize(
     "content, args, message",
     [
-        (None, (), "samples.jsonl"),
-        ('{"prompt_index": 0, "sample_index": 0}\n', (), "samples.jsonl"),
+        (None, (), "samples/eval.jsonl"),
+        ('{"prompt_index": 0, "sample_index": 0}\n', (), "samples/eval.jsonl"),
         (NO_WORD, (), "out/bad"),
         (NO_WORD.replace("…", "A."), ("--data", "nowhere"), "nowhere"),
         ("", ("--k", "0"), "--k"),
@@ -401,9 +418,9 @@ NO_WORD = '{"prompt_index": 0, "sample_index": 0, "completion": "…"}\n'
     ],
 )
 def test_mistakes_get_one_line(corpus, rouge_py, tmp_path, content, args, message):
-    (tmp_path / "out" / "bad").mkdir(parents=True)
+    (tmp_path / "out" / "bad" / "samples").mkdir(parents=True)
     if content is not None:
-        (tmp_path / "out" / "bad" / "samples.jsonl").write_text(content)
+        (tmp_path / "out" / "bad" / "samples/eval.jsonl").write_text(content)
     data = () if "--data" in args else ("--data", corpus[0])
     code, printed = rouge_py("out/bad", *data, *args)
     complaint = printed.err.splitlines()[-1] if code == 2 else code

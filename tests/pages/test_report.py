@@ -62,13 +62,15 @@ def made(tmp_path_factory):
         settings["start_from"] = source
         save_run(out / name, random_model(), name="best.pt", train_config=settings)
         write_log(out / name, steps)
-        write_samples(out / name / "samples.jsonl", [f"{i} {MARKUP}" for i in range(3)], MARKUP)
+        write_samples(
+            out / name / "samples/eval.jsonl", [f"{i} {MARKUP}" for i in range(3)], MARKUP
+        )
         (out / name / "config.json").write_text(json.dumps(settings))
         (out / name / "story.html").touch()
-    write_samples(out / "b" / "samples-train.jsonl", ["In training"], "It was.")
+    write_samples(out / "b" / "samples/train.jsonl", ["In training"], "It was.")
     for name, command in RESULTS.items():
         owner = "a" if name.startswith("a/") else "b"
-        write_result(out / name, command, out / owner / "samples.jsonl")
+        write_result(out / name, command, out / owner / "samples/eval.jsonl")
     for part in ("a/step-2", "grid/x"):
         write_log(out / part, 2)
     return out
@@ -110,7 +112,7 @@ def test_every_section_is_there(out, report_py):
         assert section.count('class="warning">WARNING the judge wrote') == n
     assert re.findall('href="(.*?)"', found["Pages"]) == ["a/story.html", "b/story.html"]
     stories = found["Stories side by side"]
-    assert "In training" in stories and "b, samples-train" in stories
+    assert "In training" in stories and "b, train" in stories
 
 
 def test_the_overview_joins_what_the_commands_found(out):
@@ -120,7 +122,7 @@ def test_the_overview_joins_what_the_commands_found(out):
         {"run": "b", "consistency": [0.8, 0.7, 0.9]},
         {"run": "(true ending)", "consistency": [1.0, 0.9, 1.1]},
     ]
-    table = Table("Scores", scores, facts={"kind": "scores", "judge": "x"})
+    table = Table("Scores", scores, facts={"kind": "scores", "judge": "x", "set": "eval"})
     save(out / "grades.json", "grade.py", [table])
     shares = [{"run": "a", "facts": [0.9, 0.8, 1.0]}, {"run": "b", "facts": [0.85, 0.75, 0.95]}]
     save(out / "probe.json", "probe.py", [Table("", shares, facts={"kind": "shares"})])
@@ -133,6 +135,9 @@ def test_the_overview_joins_what_the_commands_found(out):
     assert cells["grammar"] == "<b>70% [65%, 75%]</b>" and cells["facts"] == "90% [80%, 100%]"
     assert dict(zip(head, second))["consistency"] == "<b>0.80 [0.70, 0.90]</b>"
     assert truth[0] == "(true endings)" and "<script" not in section and "&lt;script" in section
+    others = Table("Scores", scores[1:], facts=table.facts | {"set": "beginnings"})
+    save(out / "grades-beginnings.json", "grade.py", [others])
+    assert sections(out)["Overview"] == section
     table.notes = {"b": "stories by the judge itself"}
     save(out / "grades.json", "grade.py", [table])
     section = sections(out)["Overview"]
@@ -169,9 +174,9 @@ def test_results_of_what_has_changed_since_say_so(out):
     """Of this source alone: not of a run that is named like a word of the text."""
     (out / "a").rename(out / "judge")
     save_run(out / "judge", random_model(n_layer=1), name="best.pt")
-    write_samples(out / "b" / "samples.jsonl", ["Another prompt"], "Another end.")
+    write_samples(out / "b" / "samples/eval.jsonl", ["Another prompt"], "Another end.")
     found = sections(out)
-    assert "out of date: b/samples.jsonl changed since; run grade.py again" in found["Scores"]
+    assert "out of date: b/samples/eval.jsonl changed since; run grade.py again" in found["Scores"]
     assert found["Novelty and memorization"].count("out of date") == 1
     assert "out of date" not in found["Heads and neurons"] + found["Runs"]
 
@@ -183,7 +188,7 @@ DAMAGE = [  # file, bytes that are replaced, by these
     ("grades.svg", b"</svg>", b""),
     ("a/log.csv", b"5", b"x"),
     ("a/best.pt", b"PK", b"XX"),
-    ("b/samples-train.jsonl", b'"', b""),
+    ("b/samples/train.jsonl", b'"', b""),
 ]
 
 
@@ -213,7 +218,9 @@ def test_forty_runs_are_below_5_mb(made, tmp_path):
     for i in range(40):
         run = tmp_path / f"run-{i}"
         write_log(run, 2000)
-        write_samples(run / "samples.jsonl", [f"Prompt {j}" for j in range(30)], "word " * 2000)
+        write_samples(
+            run / "samples/eval.jsonl", [f"Prompt {j}" for j in range(30)], "word " * 2000
+        )
         for name in ("rouge.json", "rouge.svg"):
             shutil.copy(made / "a" / name, run)
         enlarge(run / "rouge.svg", 1_000_000)

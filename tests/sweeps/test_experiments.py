@@ -87,7 +87,7 @@ def test_a_measure_is_current_if_its_command_and_sources_are(tmp_path, monkeypat
     again; and one with other flags."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "ckpt.pt").touch()
-    source = tmp_path / "samples.jsonl"
+    source = tmp_path / "eval.jsonl"
     result = tmp_path / "grades.json"
     command = ["grade.py", str(tmp_path), "--no_judge"]
     models = [str(tmp_path / "run"), "hf:gpt2"]
