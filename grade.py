@@ -272,7 +272,7 @@ def write_results(
         table.facts["set"] = name
     sources = [run.samples for run in runs]
     save(path, "grade.py", tables, warnings, sources, scores_figure(comparisons))
-    wrote = f"wrote {path} and {path.stem}.png, of the set {name} of {len(runs)} runs"
+    wrote = f"wrote {path} and {path.stem}.png, of the set {name} (runs: {len(runs)})"
     print(f"\n{wrote}; next: python report.py {path.parent}")
 
 

@@ -85,7 +85,7 @@ def test_another_set_has_grades_of_its_own(grade_py, tmp_path):
     before = (out / "grades.json").read_bytes()
     write_samples(out / "a", 3, 1, before="Now ", name="beginnings")
     code, printed = grade_py("--set", "beginnings", "--no_judge", judge=None)
-    assert code == 0 and "the set beginnings of 1 runs" in printed.out
+    assert code == 0 and "the set beginnings (runs: 1)" in printed.out
     result = load(out / "grades-beginnings.json")
     assert set(result.sources) == {"a/samples/beginnings.jsonl"}
     assert result.tables[0].rows[0]["stories"] == 3
