@@ -8,7 +8,7 @@ $ python probe.py out/demo --prompts mine.txt  # prompts without answers: greedy
 $ python probe.py out/demo --checkpoint all  # every step that train.py --keep_checkpoints kept
 $ python probe.py out/ --pairs  # grammar: out/grammar.json, .csv, .png, .svg
 $ python probe.py out/ --pairs zorro/  # pairs of BLiMP or Zorro: out/grammar-zorro.json, .csv, .png
-$ python probe.py out/a out/b --loss_by_kind  # which tokens cost how much: out/a/loss_by_kind.json
+$ python probe.py out/a out/b --loss_by_kind  # which tokens cost how much: out/a/loss_by_kind.json, .html
 
 The paper shows what its models write after prompts for facts, reasoning and context tracking; here
 we count right answers. A model is right if the right answer has a higher log-likelihood per byte
@@ -274,6 +274,7 @@ def compare_pairs(args: argparse.Namespace, models: list[Model]) -> tuple:
 def compare_losses(args: argparse.Namespace, models: list[Model]) -> tuple:
     """(name of the result, tables, figure)"""
     from nanostories.interpretation.token_kinds import loss_figure, loss_tables, token_kinds
+    from nanostories.pages.shaded_stories import shaded_stories
 
     corpora = {args.data or model.evaluation_corpus() for model in models}
     if len(corpora) > 1:
@@ -284,8 +285,13 @@ def compare_losses(args: argparse.Namespace, models: list[Model]) -> tuple:
     losses = {}
     for name, nats in found.items():
         losses[name] = [-nats[story] for story in stories]
-    tables = loss_tables(token_kinds(stories, tokenizer), losses)
+    kinds = token_kinds(stories, tokenizer)
+    tables = loss_tables(kinds, losses)
     tables[0].about = f"{len(stories)} validation stories of {corpus}. {tables[0].about}"
+    if len(losses) > 1:
+        page = shaded_stories(stories, kinds, losses, tokenizer)
+        args.out.mkdir(parents=True, exist_ok=True)
+        write_bytes(args.out / "loss_by_kind.html", page)
     return "loss_by_kind", tables, loss_figure(*tables[:2], list(losses))
 
 
