@@ -6,6 +6,8 @@ $ python sample.py --model out/a --eval 200 --n 1  # the headers of validation s
 $ python sample.py --model out/a --eval 200 --n 1 --ask words summary words,summary
 $ python instruct.py out/a out/b  # a table; instruct.json and instruct.png next to the runs
 $ python sample.py --model out/a --eval 50 --n 4 --unseen_words && python instruct.py out/a
+# single draws and the best of eight
+$ python sample.py --model out/a --eval 200 --n 1 --best_of 8 && python instruct.py out/a
 
 Every set that has headers is read: samples/eval.jsonl, samples/unseen.jsonl, samples/prompt.jsonl.
 Each figure comes with two baselines: the true stories, the best that can be expected, and the
@@ -26,6 +28,7 @@ from nanostories.cli import Parser, UserError, existing_path, one_line_errors
 from nanostories.corpus.word_forms import (
     SPEECH,
     ends_badly,
+    has_sentence,
     is_nearest,
     language_warning,
     uses_word,
@@ -33,11 +36,6 @@ from nanostories.corpus.word_forms import (
 from nanostories.generation.samples_file import read_rows
 from nanostories.results import Table, save
 from nanostories.statistics import estimate
-
-
-def plain(text: str) -> str:
-    """On one line, with straight quotes."""
-    return " ".join(text.translate(str.maketrans("“”‘’", "\"\"''")).split())
 
 
 def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, float]:
@@ -58,7 +56,7 @@ def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, flo
         if words:
             found[f"{kind}: all, and nearest"] = nearest * min(words)
     if "sentence" in asked:
-        found["sentence, verbatim"] = float(plain(asked["sentence"]) in plain(story))
+        found["sentence, verbatim"] = float(has_sentence(story, asked["sentence"]))
     features = asked.get("features", ())
     dialogue = "dialogue" if "Dialogue" in features else "dialogue, not asked for"
     found[dialogue] = float(bool(SPEECH.search(story)))
@@ -167,8 +165,11 @@ def main() -> None:
         directory = paths[0].parent
         measured = []
         for path, rows in sets.items():
-            run = label_of(path.parent.parent, directory)
-            measured += measure(f"{run}, {path.stem}", rows)
+            run = f"{label_of(path.parent.parent, directory)}, {path.stem}"
+            measured += measure(run, rows)
+            if "first" in rows[0]:  # by sample.py --best_of
+                first = [row | {"completion": row["first"]} for row in rows]
+                measured += measure(f"{run}, single draws", first)
         # words first; the runs next to each other
         measured.sort(key=lambda row: row["measure"], reverse=True)
         stories = (row["completion"] for row in itertools.chain(*sets.values()))

@@ -48,7 +48,7 @@ N_OTHER_ENDINGS = 10  # that are compared with each true ending, as its baseline
 MIN_EXCERPTS = 400  # of held-out stories: half of them decide how long a copied passage must be
 SHARES = (1, 2, 4, 8)  # k of the k-grams that are looked for in all training stories
 IN_PICTURE = ("ending_f", "other_f", "training_f", "span")
-SAMPLING_SETTINGS = ("cut", "temperature", "top_k", "beams", "max_new_tokens")
+SAMPLING_SETTINGS = ("cut", "temperature", "top_k", "beams", "best_of", "max_new_tokens")
 
 
 # ---- The metric ----

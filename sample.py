@@ -8,6 +8,7 @@ $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
 $ python sample.py --eval 50 --n 10  # continue validation stories: out/<run>/samples/eval.jsonl
 $ python sample.py --eval 100 --n 1 --split train --cut 0.4     # is the rest memorized?
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
+$ python sample.py --words "jump, frog, red" --best_of 8  # of eight, the one that has the words
 # OPENAI_API_KEY, OPENAI_BASE_URL
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories
 
@@ -82,6 +83,14 @@ def parse_arguments() -> argparse.Namespace:
         "--beams", type=positive, default=1, help="beam search of this width, instead of sampling"
     )
     parser.add_argument(
+        "--best_of",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="for each story under a header, keep the one of N that has the most words of it (then:"
+        " features and sentence, as far as rules can tell; then the likeliest per token)",
+    )
+    parser.add_argument(
         "--max_new_tokens",
         type=positive,
         help="longest completion (default: to the context's end; hf: models at most 1,024)",
@@ -148,6 +157,7 @@ def check_arguments(args: argparse.Namespace) -> None:
     has_header = args.words or args.features or args.summary or args.sentence
     of_eval = args.ask or args.split != "val"
     several_stories = args.prompts or args.eval or args.n or args.out
+    greedy = 0 in (args.temperature or ())
     contradictions = [
         (
             has_header and has_prompt,
@@ -165,6 +175,10 @@ def check_arguments(args: argparse.Namespace) -> None:
         (
             args.beams > 1 and (args.temperature or args.top_k or args.stream),
             "--beams takes no --temperature, --top_k or --stream",
+        ),
+        (
+            args.best_of > 1 and (is_api or args.beams > 1 or args.stream or greedy),
+            "--best_of takes no api: model, --beams, --stream or --temperature 0",
         ),
         (
             is_api and (args.top_k or args.beams > 1 or args.stream),
@@ -219,6 +233,8 @@ def prompts_for(model: Model, args: argparse.Namespace) -> list[Prompt]:
             f"{model.name} was trained on {model.corpus}, without headers: it cannot follow these"
             " prompts"
         )
+    if args.best_of > 1 and not all("instruction" in prompt.row() for prompt in prompts):
+        raise UserError("--best_of needs headers: give it --words, or --eval of stories under them")
     return prompts
 
 
@@ -246,7 +262,9 @@ def sample(model: Model, args: argparse.Namespace) -> None:
         max_new_tokens = HF_MAX_NEW_TOKENS
     default_temperature = 0.0 if args.beams > 1 else 1.0
     for temperature in args.temperature or [default_temperature]:
-        sampling = Sampling(temperature, args.top_k, args.beams, max_new_tokens, args.seed)
+        sampling = Sampling(
+            temperature, args.top_k, args.beams, max_new_tokens, args.seed, args.best_of
+        )
         n = args.n or (10 if several else 3)
         if temperature == 0:
             n = 1  # greedy text is the same every time
@@ -265,8 +283,12 @@ def sample(model: Model, args: argparse.Namespace) -> None:
 
 
 def print_stories(model: Model, backend, wanted: dict, sampling: Sampling) -> None:
-    for key, text, finished in backend.complete(wanted, sampling):
+    from nanostories.generation.best_of import complete
+
+    for key, text, finished, facts in complete(backend, wanted, sampling):
         ending = "" if finished else " [cut here]"
+        if "all_words" in facts:
+            ending += f"\n[{facts['all_words']} of {sampling.best_of} draws had all the words]"
         print(f"{wanted[key]}{text}{ending}\n", flush=True)
     settings = f"seed {sampling.seed}, temperature {sampling.temperature:g}"
     print(f"{len(wanted)} by {model.name}, {settings}.", file=sys.stderr)
@@ -277,11 +299,15 @@ def write_stories(
 ) -> None:
     """Writes n completions of every prompt to samples/NAME.jsonl; those that are there are not
     written again."""
+    from nanostories.generation.best_of import complete
+
     directory = args.out or model.directory
     if args.out and args.checkpoint == "all":  # each step apart
-        directory = args.out / model.directory.name
+        from nanostories.generation.best_of import complete
+
+    directory = args.out / model.directory.name
     name = set_name(args)
-    path = set_file(samples_directory(directory, sampling.temperature, sampling.beams), name)
+    path = set_file(samples_directory(directory, sampling), name)
     settings = {}
     if args.eval:
         draw = "random" if args.split == "train" else "first"
@@ -292,10 +318,10 @@ def write_stories(
         samples = Samples(path, model.name, settings, prompts)
         n_before = len(samples.rows)
         missing = samples.missing(n)
-        completions = backend.complete(missing, sampling)
+        completions = complete(backend, missing, sampling)
         bar = tqdm(completions, "writing", len(missing), unit="story", disable=None, delay=1)
-        for key, text, finished in bar:
-            samples.add(key, text, finished)
+        for key, text, finished, facts in bar:
+            samples.add(key, text, finished, facts)
         samples.finish(n)
     n_new = len(samples.rows) - n_before
     n_prompts = len({i for i, _ in samples.in_set})
@@ -307,6 +333,9 @@ def write_stories(
     n_others = len(samples.rows) - len(samples.in_set)
     if n_others:
         print(f"{samples.part.name} keeps {n_others} others, until a command asks for them")
+    counts = [row["all_words"] for row in samples.rows.values() if "all_words" in row]
+    if counts:
+        print(f"{sum(counts)} of {args.best_of * len(counts)} draws had all the words")
     data = f" --data {args.data}" if args.data else ""
     next_commands = dict(train=f"rouge.py {directory}{data}", unseen=f"instruct.py {directory}")
     grade = f"grade.py {directory} --set {shlex.quote(name)}{data}"

@@ -59,6 +59,16 @@ def uses_word(text: str, word: str) -> bool:
     return regex.search(pattern, text, regex.IGNORECASE) is not None
 
 
+def plain(text: str) -> str:
+    """On one line, with straight quotes."""
+    return " ".join(text.translate(str.maketrans("“”‘’", "\"\"''")).split())
+
+
+def has_sentence(text: str, sentence: str) -> bool:
+    """Verbatim, quotation marks and line breaks aside."""
+    return plain(sentence) in plain(text)
+
+
 def looks_english(texts: Iterable[str]) -> bool:
     """Whether a quarter of the words are English function words: of English stories half of them
     are, of German 3%."""

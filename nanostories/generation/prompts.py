@@ -40,6 +40,7 @@ class Sampling:
     beams: int = 1  # above 1: beam search, without sampling
     max_new_tokens: int | None = None  # None: up to the end of the context
     seed: int = 0
+    best_of: int = 1  # draws from which sample.py keeps one (best_of.py)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nanostories.cli import UserError
 from nanostories.files import append_json, read_json_lines, write_bytes
-from nanostories.generation.prompts import Key, Prompt
+from nanostories.generation.prompts import Key, Prompt, Sampling
 
 EVAL = "eval"  # validation stories, continued
 TRAIN = "train"  # training stories
@@ -66,10 +66,10 @@ class Samples:
         wanted = numbered(self.prompts, n)
         return {key: prompt for key, prompt in wanted.items() if key not in self.rows}
 
-    def add(self, key: Key, completion: str, finished: bool) -> None:
+    def add(self, key: Key, completion: str, finished: bool, facts: Mapping) -> None:
         row = dict(model=self.model) | self.settings
         row |= dict(prompt_index=key[0], sample_index=key[1]) | self.prompts[key[0]].row()
-        row |= dict(completion=completion, finished=finished)
+        row |= dict(completion=completion, finished=finished) | facts
         append_json(self.part, row)
         self.rows[key] = row
 
@@ -110,17 +110,22 @@ def result_name(kind: str, name: str) -> str:
     return kind if name == EVAL else f"{kind}-{name}"
 
 
-def samples_directory(run: Path, temperature: float, beams: int = 1) -> Path:
-    """out/demo -> out/demo/temperature-0.3, or out/demo/beams-4; out/demo itself at temperature
-    1"""
-    if beams > 1:
-        return run / f"beams-{beams}"
-    return run if temperature == 1 else run / f"temperature-{temperature:g}"
+def samples_directory(run: Path, sampling: Sampling) -> Path:
+    """out/demo -> out/demo/temperature-0.3, out/demo/temperature-0.3-best_of-8 or out/demo/beams-4;
+    out/demo itself at temperature 1"""
+    if sampling.beams > 1:
+        return run / f"beams-{sampling.beams}"
+    parts = []
+    if sampling.temperature != 1:
+        parts.append(f"temperature-{sampling.temperature:g}")
+    if sampling.best_of > 1:
+        parts.append(f"best_of-{sampling.best_of}")
+    return run / "-".join(parts)
 
 
 def model_directory(directory: Path) -> Path:
     """out/demo for out/demo/temperature-0.3, and for out/demo itself"""
-    if directory.name.startswith(("temperature-", "beams-")):
+    if directory.name.startswith(("temperature-", "beams-", "best_of-")):
         return directory.parent
     return directory
 

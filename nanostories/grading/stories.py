@@ -20,7 +20,7 @@ from nanostories.corpus.token_files import text_identity
 from nanostories.generation.samples_file import EVAL, read_rows, set_file
 
 # Runs are compared where these are equal.
-SAMPLING = ("split", "draw", "cut", "temperature", "top_k", "beams", "max_new_tokens")
+SAMPLING = ("split", "draw", "cut", "temperature", "top_k", "beams", "best_of", "max_new_tokens")
 
 
 @dataclass(frozen=True)
