@@ -8,7 +8,7 @@ $ python probe.py out/demo --prompts mine.txt  # prompts without answers: greedy
 $ python probe.py out/demo --checkpoint all  # every step that train.py --keep_checkpoints kept
 $ python probe.py out/ --pairs  # grammar: out/grammar.json, .csv, .png, .svg
 $ python probe.py out/ --pairs zorro/  # pairs of BLiMP or Zorro: out/grammar-zorro.json, .csv, .png
-$ python probe.py out/a out/b --loss_by_kind  # which tokens cost how much: out/a/loss_by_kind.json, .html
+$ python probe.py out/a out/b --loss_by_kind  # which tokens cost how much: out/a/loss_by_kind.html
 
 The paper shows what its models write after prompts for facts, reasoning and context tracking; here
 we count right answers. A model is right if the right answer has a higher log-likelihood per byte

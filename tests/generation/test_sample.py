@@ -68,6 +68,10 @@ MISTAKES = {
     "--model api:x --top_k 5": "--top_k",
     "--model api:x --eval 3": "--data",
     "--dry_run": "api:",
+    "--best_of 2": "needs headers",
+    "--words a --best_of 2 --beams 2": "--best_of",
+    "--words a --best_of 2 --temperature 1 0": "--best_of",
+    "--model api:x --words a --best_of 2": "--best_of",
 }
 
 

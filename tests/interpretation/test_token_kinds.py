@@ -1,5 +1,7 @@
 """probe.py --loss_by_kind: every token is of one kind, and the parts sum to the whole."""
 
+import re
+
 import numpy as np
 import pytest
 from random_models import model_to_probe, save_run, trained_on
@@ -7,6 +9,7 @@ from random_models import model_to_probe, save_run, trained_on
 import probe
 from nanostories.corpus.tokenizer import gpt2
 from nanostories.interpretation.token_kinds import KINDS, loss_tables, token_kinds
+from nanostories.pages.shaded_stories import shaded_stories
 from nanostories.results import load
 
 STORY = 'One day, Tom saw a zebrafish. He said, "Look, Tom\'s zebrafish!" Then Tom\n\nlooked at it.'
@@ -55,7 +58,7 @@ def test_kinds_and_positions_sum_to_the_mean_loss(instruct_data_dir, runs, comma
     run = command_line(probe, runs)
     assert run("a", "b", "--loss_by_kind", "--out", ".")[0] == 0
     tables = load(runs / "loss_by_kind.json").tables
-    assert len(tables) == 4
+    assert len(tables) == 4 and (runs / "loss_by_kind.html").exists()
     for table in tables:
         *parts, whole = table.rows
         for column in table.columns[2::2]:
@@ -76,3 +79,34 @@ def test_a_model_that_knows_repeated_names_is_seen():
     _, _, gains, _ = loss_tables(kinds, {"plain": plain, "planted": planted})
     shares = {row["tokens"]: row["plain - planted, share"] for row in gains.rows}
     assert shares["name, again"] == 1 and shares["function word"] == 0
+
+
+def shaded(width: int, chromium, tmp_path) -> tuple:
+    """The gains of a story's tokens; the text, gain and color of each on the page."""
+    kinds = token_kinds([STORY] * 7, gpt2())
+    gains = np.linspace(-4, 4, len(kinds[0]))
+    losses = {"a": [gains + 5] * 7, "<b>": [np.full(len(gains), 5.0)] * 7}
+    path = tmp_path / "loss_by_kind.html"
+    path.write_bytes(shaded_stories([STORY] * 7, kinds, losses, gpt2()))
+    chromium.open(path, width, dark=width == 360)
+    assert chromium.messages == []
+    assert chromium.run("document.documentElement.scrollWidth") <= width
+    assert chromium.run("document.querySelectorAll('.shaded').length") == 6
+    return gains, chromium.run("""[...document.querySelector(".shaded").children].map((token) =>
+      [token.textContent, Number(token.dataset.gain), getComputedStyle(token).backgroundColor])""")
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+def test_tokens_are_shaded_by_the_difference_of_the_losses(chromium, tmp_path, width):
+    gains, tokens = shaded(width, chromium, tmp_path)
+    assert "".join(text for text, _, _ in tokens) == f"{STORY}‹end›"
+    for gain, (_, shown, color) in zip(gains, tokens):
+        assert shown == pytest.approx(gain, abs=1e-4)
+        red, _, blue, opacity = (float(x) for x in re.findall(r"[\d.]+", color))
+        assert opacity == pytest.approx(0.45 * min(1, abs(gain) / 3), abs=0.003)
+        assert (blue > red) == (gain > 0)
+    over = "new Event('pointerover', {bubbles: true})"
+    chromium.run(f"document.querySelectorAll('.shaded span')[3].dispatchEvent({over})")
+    loss = 5 + gains[3]
+    expected = f"Tom · name, first · a {loss:.3f}, <b> 5.000 nats"
+    assert chromium.run("document.querySelector('#about').textContent") == expected

@@ -1,0 +1,79 @@
+"""sample.py --best_of: the draw with all the words is kept, equal to choosing by hand."""
+
+import pytest
+from random_models import TOKENIZER, model_to_probe, save_run
+from sample_fixtures import rows_of
+
+import instruct
+from nanostories.generation import best_of
+from nanostories.generation.backends import LocalBackend
+from nanostories.generation.prompts import Sampling
+from nanostories.generation.token_likelihoods import log_likelihoods
+
+HEADER = "Words: frog, run\nFeatures: Dialogue\nStory:"
+BACKEND = LocalBackend(model_to_probe(), TOKENIZER, [TOKENIZER.end_of_text])
+
+
+def chosen(texts: list[str], header: str = HEADER) -> tuple[str, dict]:
+    draws = [((0, i), text, True) for i, text in enumerate(texts)]
+    text, _, facts = best_of.choose(BACKEND, header, draws)
+    return text, facts
+
+
+def test_the_words_come_first_then_what_else_is_asked_for():
+    words = " The frogs ran."
+    both = ' "Hi," said the frog and ran.'
+    dialogue = ' "Hi," said the frog.'
+    assert chosen([dialogue, " A dog.", words]) == (words, dict(first=dialogue, all_words=1))
+    assert chosen([words, both, dialogue]) == (both, dict(first=words, all_words=2))
+    assert chosen([" A dog.", dialogue]) == (dialogue, dict(first=" A dog.", all_words=0))
+    sentence = "Random sentence: A dog ran.\nStory:"
+    assert chosen([both, " So: a cat. A dog\nran."], sentence)[0] == " So: a cat. A dog\nran."
+
+
+def mean_likelihood(text: str) -> float:
+    ids = TOKENIZER.encode(text) + [TOKENIZER.end_of_text]
+    (nats,) = log_likelihoods(BACKEND, [(BACKEND.encode(HEADER), ids)])
+    return nats.mean().item()
+
+
+def test_ties_go_to_the_likeliest_per_token():
+    texts = [f" The frog ran{' far' * n} to {place}." for n in range(3) for place in "abc"]
+    expected = max(texts, key=mean_likelihood)
+    assert chosen(texts)[0] == chosen(texts[::-1])[0] == expected
+
+
+def test_it_equals_a_choice_among_the_same_draws_by_hand():
+    prompts = {(i, 0): HEADER for i in range(3)}
+    settings = dict(max_new_tokens=8, seed=3)
+    single = {(i, j): HEADER for i in range(3) for j in range(4)}
+    draws = {key: text for key, text, _ in BACKEND.complete(single, Sampling(**settings))}
+    found = list(best_of.complete(BACKEND, prompts, Sampling(**settings, best_of=4)))
+    assert sorted(key for key, *_ in found) == sorted(prompts)
+    for (i, _), text, _, facts in found:
+        own = [draws[i, j] for j in range(4)]
+        assert len(set(own)) == 4 and facts["first"] == own[0]
+        quotes = [any(mark in draw for mark in '"“”«»„') for draw in own]
+        if not any(quotes):  # random text has none of the words
+            assert text == max(own, key=mean_likelihood)
+
+
+@pytest.fixture
+def run(tmp_path):
+    save_run(tmp_path / "out" / "tiny", model_to_probe())
+
+
+def test_single_and_best_draws_are_side_by_side(run, sample_py, tmp_path, capsys):
+    asked = ("--words", "a", "--max_new_tokens", "20", "--n", "6")
+    code, printed = sample_py(*asked, "--best_of", "4")
+    assert code == 0 and printed.out.count("of 4 draws had all the words]") == 6
+    assert sample_py(*asked, "--best_of", "4", "--out", "out/tiny", "--temperature", "2")[0] == 0
+    rows = rows_of(
+        tmp_path / "out" / "tiny" / "temperature-2-best_of-4" / "samples" / "prompt.jsonl"
+    )
+    assert {row["best_of"] for row in rows} == {4}
+    (path,) = instruct.stories_under_headers(tmp_path / "out" / "tiny")
+    assert "best_of-4" in str(path)
+    # a word may be in the text that is kept, if and only if any draw has it
+    for row in rows:
+        assert bool(row["all_words"]) == instruct.found_in(row["completion"], row, ())["words: all"]
