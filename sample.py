@@ -303,9 +303,7 @@ def write_stories(
 
     directory = args.out or model.directory
     if args.out and args.checkpoint == "all":  # each step apart
-        from nanostories.generation.best_of import complete
-
-    directory = args.out / model.directory.name
+        directory = args.out / model.directory.name
     name = set_name(args)
     path = set_file(samples_directory(directory, sampling), name)
     settings = {}
