@@ -128,10 +128,16 @@ def test_the_overview_joins_what_the_commands_found(out):
     save(out / "probe.json", "probe.py", [Table("", shares, facts={"kind": "shares"})])
     pairs = [{"phenomenon": "all", "a": [0.7, 0.65, 0.75], "b": [0.5, 0.45, 0.55]}]
     save(out / "grammar.json", "probe.py", [Table("", pairs, facts={"kind": "pairs"})])
+    flags = []
+    for name, n in (("train", 9), ("eval", 1)):
+        row = {"run": "a", "set": name, "flagged": "copy", "completions": f"{n} of 9"}
+        flags.append(row)
+    save(out / "rouge.json", "rouge.py", [Table("", flags, facts={"kind": "flags"})])
     section = sections(out)["Overview"]
     head, first, second, truth = table_of(section)
     cells = dict(zip(head, first))
     assert cells["bits per byte"] == "0.062" and cells["tokens/s"] == "120"
+    assert cells["flagged as copies"] == "1 of 9"
     assert cells["grammar"] == "<b>70% [65%, 75%]</b>" and cells["facts"] == "90% [80%, 100%]"
     assert dict(zip(head, second))["consistency"] == "<b>0.80 [0.70, 0.90]</b>"
     assert truth[0] == "(true endings)" and "<script" not in section and "&lt;script" in section
