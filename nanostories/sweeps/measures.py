@@ -147,6 +147,7 @@ def probes(subjects: Subjects, settings: Settings) -> Commands:
         return
     base = ["probe.py", *names, "--out", settings.directory]
     yield command_of(known, settings.directory / "probe.json", *base)
+    yield command_of(known, settings.directory / "grammar.json", *base, "--pairs")
     if settings.prompts:
         yield command_of(known, None, *base, "--prompts", *settings.prompts)
 
@@ -157,6 +158,9 @@ def answered(subject: Subject, settings: Settings) -> Cells:
         for name, cell in row.items():
             if name != "run":
                 yield f"{name} right", cell, ""
+    for table in tables(settings.directory / "grammar.json", "pairs"):
+        every_pair = table.rows[0]
+        yield "grammar pairs right", every_pair[label], ""
 
 
 # ---- Instructions ----

@@ -102,6 +102,8 @@ def test_the_table_has_logs_probes_and_judges(tmp_path, capsys):
     shares.append({"run": "(chance)", "facts": 0.1})
     probe = Table("Right", shares, facts={"kind": "shares"})
     save(tmp_path / "probe.json", "probe.py", [probe])
+    pairs = [{"phenomenon": "all"} | {run.config.name: [0.8, 0.7, 0.9] for run in runs}]
+    save(tmp_path / "grammar.json", "probe.py", [Table("Pairs", pairs, facts={"kind": "pairs"})])
     last = runs[5].config.name
     graded = [
         {"run": last, "stories": 9, "failed": 0, "grammar": [6.5, 6.0, 7.0]},
@@ -121,6 +123,7 @@ def test_the_table_has_logs_probes_and_judges(tmp_path, capsys):
         "0.5",
         "1",
     )
+    assert row["grammar pairs right"] == "0.8"
     ends = ("", " low", " high")
     assert [row[f"grammar by qwen{end}"] for end in ends] == ["6.5", "6", "7"]
     assert row["grammar by qwen, beginning 2"] == "3"
