@@ -75,20 +75,13 @@ def parse_arguments() -> argparse.Namespace:
         "--temperature",
         type=non_negative_float,
         nargs="+",
+        default=[],
         metavar="T",
         help="0: greedy (default: 1)",
     )
     parser.add_argument("--top_k", type=positive, help="sample from the k most likely tokens")
     parser.add_argument(
         "--beams", type=positive, default=1, help="beam search of this width, instead of sampling"
-    )
-    parser.add_argument(
-        "--best_of",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="for each story under a header, keep the one of N that has the most words of it (then:"
-        " features and sentence, as far as rules can tell; then the likeliest per token)",
     )
     parser.add_argument(
         "--max_new_tokens",
@@ -133,6 +126,11 @@ def add_prompt_arguments(parser: Parser) -> None:
     )
     header.add_argument("--summary", help="what happens in the story")
     header.add_argument("--sentence", help="a sentence that the story should contain")
+    best_of = (
+        "keep the one of N stories that has the most words of its header (then: features and"
+        " sentence, as far as rules can tell; then the likeliest per token)"
+    )
+    header.add_argument("--best_of", type=positive, default=1, metavar="N", help=best_of)
     evaluation = parser.add_argument_group("prompts of --eval N")
     split = "split of the stories: val (stories 2 to N + 1), or train (N random ones, by --seed)"
     evaluation.add_argument("--split", choices=("val", "train"), default="val", help=split)
@@ -157,7 +155,6 @@ def check_arguments(args: argparse.Namespace) -> None:
     has_header = args.words or args.features or args.summary or args.sentence
     of_eval = args.ask or args.split != "val"
     several_stories = args.prompts or args.eval or args.n or args.out
-    greedy = 0 in (args.temperature or ())
     contradictions = [
         (
             has_header and has_prompt,
@@ -177,7 +174,7 @@ def check_arguments(args: argparse.Namespace) -> None:
             "--beams takes no --temperature, --top_k or --stream",
         ),
         (
-            args.best_of > 1 and (is_api or args.beams > 1 or args.stream or greedy),
+            args.best_of > 1 and (is_api or args.beams > 1 or args.stream or 0 in args.temperature),
             "--best_of takes no api: model, --beams, --stream or --temperature 0",
         ),
         (
