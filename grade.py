@@ -281,7 +281,7 @@ def main() -> None:
     sys.stdout.reconfigure(errors="replace")
     again = "run the same command to continue"
     with one_line_errors(
-        "grade.py", f"every reply so far is kept; {again}", f"free disk space, then {again}"
+        "grade.py", f"every usable reply so far is kept; {again}", f"free disk space, then {again}"
     ):
         grade_runs(args)
 

@@ -336,6 +336,8 @@ def prepare(
         tokenizer = options.vocabulary
         if isinstance(tokenizer, str):
             tokenizer = learn_vocabulary(spools["train"], options)
+            if tokenizer.vocab_size < options.vocab_size:
+                print(f"vocabulary: {tokenizer.vocab_size:,} ids; the stories need no more")
         meta = {
             "format": FORMAT,
             "name": directory.name,

@@ -277,9 +277,13 @@ def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) ->
     about = (
         f"ROUGE-{args.k}: each {args.k}-gram of words counts {counted}."
         " Intervals are 95%, over prompts. Baseline: excerpts of held-out stories, as long as the"
-        " completions; for the true ending, other stories' endings. Each completion is compared"
-        f" with {args.others} others, of other prompts: a maximum grows with the number compared."
+        " completions; for the true ending, other stories' endings."
     )
+    if any("other_f" in analysis.metrics for analysis in analyses):
+        about += (
+            f" Each completion is compared with {args.others} others, of other prompts: a maximum"
+            " grows with the number compared."
+        )
     formats = dict.fromkeys(("completions", "baseline", "difference"), ".3f")
     tables = [
         Table("Novelty", rows, formats, about=about, facts={"kind": "metrics"}),

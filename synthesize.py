@@ -174,8 +174,10 @@ def read_story(reply: str, request: Request, args: argparse.Namespace) -> dict:
         row["text"] = text
         row["summary"] = summary.strip()
         row["sentence"] = random.Random(text).choice(sentences).strip()
-    if len(words_of(text)) < FEWEST_WORDS or REFUSAL.match(text):
-        return row | dict(rejected="refused or too short")
+    if REFUSAL.match(text):
+        return row | dict(rejected="a refusal")
+    if len(words_of(text)) < FEWEST_WORDS:
+        return row | dict(rejected=f"shorter than {FEWEST_WORDS} words")
     # Inflections are known for English alone.
     if args.language == "English" and not all(uses_word(text, word) for word in request.words):
         return row | dict(rejected="without all of its words")
@@ -246,7 +248,8 @@ def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) ->
     client = ApiClient(**args.api)
     missing = [request for request in requests if data.is_missing(request)]
     if args.dry_run:
-        print(client.preview([api_request(request, data, args) for request in missing]))
+        asked = [api_request(request, data, args) for request in missing]
+        print(client.preview(asked, ATTEMPTS))
         return
 
     async def write(request: Request) -> None:
@@ -282,7 +285,8 @@ def show(args: argparse.Namespace) -> None:
         data = DataSet(args.data_dir / name)
         print(f"{data.directory}: {data.describe_rejections()}")
         if not data.stories:
-            raise UserError(f"{data.directory}: no stories in it; write some with --model")
+            why = "see rejected.jsonl" if data.rejected else "write some with --model"
+            raise UserError(f"{data.directory}: no stories in it; {why}")
         stories[name] = data.stories
     path = args.data_dir / args.name / "diversity.json"
     save(path, "synthesize.py", [describe(stories)], figure=draw(stories))

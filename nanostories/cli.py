@@ -9,6 +9,7 @@ Flags and one-line error messages, shared by all commands.
 
 import argparse
 import contextlib
+import difflib
 import json
 import re
 import sys
@@ -59,7 +60,10 @@ def existing_path(text: str) -> Path:
     path = Path(text)
     if path.exists():
         return path
-    others = ", ".join(sorted(map(str, path.parent.glob("*/")))) or "nothing"
+    there = sorted(path.parent.glob("*"))
+    similar = difflib.get_close_matches(path.name, [entry.name for entry in there])
+    shown = [entry for entry in there if entry.name in similar or (not similar and entry.is_dir())]
+    others = ", ".join(map(str, shown)) or "nothing"
     raise argparse.ArgumentTypeError(f"{text}: no such file or directory; there are: {others}")
 
 
@@ -145,6 +149,17 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             description=description, formatter_class=argparse.RawDescriptionHelpFormatter
         )
+
+    def parse_args(self, args=None, namespace=None) -> argparse.Namespace:
+        """Names an unknown flag, where argparse would complain of its value first."""
+        known = list(self._option_string_actions)
+        for arg in sys.argv[1:] if args is None else args:
+            flag = re.match(r"--\w+(?=$|=)", arg)
+            if flag and not any(name.startswith(flag[0]) for name in known):
+                similar = difflib.get_close_matches(flag[0], known, n=1)
+                remedy = f"; did you mean {similar[0]}?" if similar else ""
+                self.error(f"no flag {flag[0]}{remedy}")
+        return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """One line, where argparse would print the usage first."""

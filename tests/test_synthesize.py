@@ -67,11 +67,13 @@ def test_each_story_has_its_own_words_and_is_asked_for_until_it_is_there(write):
         assert len(server.requests) == 20
 
 
-NO_STORIES = [
+TOO_SHORT = [
     "I can write no such thing.",
     "对不起，我不能写这个故事。",
     "— … " * 50,
     "กี่ปุ้ง " * 9,  # 36 characters with their marks
+]
+REFUSALS = [
     "I'm sorry, but I cannot write stories about this. " + FILLER,
     "I’m really sorry, but this is not something that I can help with. " + FILLER,
     "Thank you for asking! As a language model, I am unable to do this. " + FILLER,
@@ -82,7 +84,8 @@ NO_STORIES = [
 @pytest.mark.parametrize(
     "said, flags, reason",
     [
-        *[((text,), ("--plain",), "refused or too short") for text in NO_STORIES],
+        *[((text,), ("--plain",), "shorter than 40 words") for text in TOO_SHORT],
+        *[((text,), ("--plain",), "a refusal") for text in REFUSALS],
         (("A story without any of it. " + FILLER,), (), "without all of its words"),
         (("A story. " + FILLER,), ("--summaries", "--plain"), "without a summary"),
         (("A story. " + FILLER, "length"), ("--plain",), "cut off at the limit of tokens"),
@@ -144,7 +147,9 @@ def test_dry_run_shows_a_request_and_sends_none(write, tmp_path, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with serve(tell) as server:
         printed = write(server, *PRICES, "--dry_run")
-    assert "Write a short story" in printed and "8 requests" in printed and "at most $" in printed
+    assert "Write a short story" in printed and "8 requests" in printed
+    worst = float(re.search(r"each up to 3 times: at most \$([\d.]+)", printed)[1])
+    assert worst > 3 * 8 * 0.1  # the longest replies alone, by PRICES
     assert not server.requests and not write.stories()
 
 

@@ -213,8 +213,12 @@ def stories_of_rows(
     path: Path, rows: Iterable[tuple[str, dict]], headers: bool, column: str | None
 ) -> Iterator[str]:
     for place, row in rows:
+        columns = list(map(str, row)) if isinstance(row, dict) else []
+        name = column or ("text" if "text" in columns else "story")
+        if columns and name not in columns:
+            problem = f"no {name} in its columns {', '.join(columns)}; see --column"
+            raise UserError(f"{path}: no story in {place}: {problem}")
         try:
-            name = column or ("text" if "text" in row else "story")
             story = row[name]
             if story is None:
                 story = ""
@@ -225,7 +229,5 @@ def stories_of_rows(
             needed = (
                 'such as {"text": "A fox ran…", "words": ["fox"]}, or with "story", or --column'
             )
-            if column:
-                needed = f'with a text in "{column}" (--column)'
             raise UserError(f"{path}: no story in {place}; it must be a row {needed}") from None
         yield story

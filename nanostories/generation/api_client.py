@@ -253,13 +253,19 @@ class ApiClient:
         """Dollars."""
         return (self.price_in * tokens_in + self.price_out * tokens_out) / 1e6
 
-    def preview(self, requests: Sequence[dict]) -> str:
-        """For --dry_run: the first request, how many there are, and what they cost at most."""
+    def preview(self, requests: Sequence[dict], attempts: int = 1) -> str:
+        """For --dry_run: the first request, how many there are, and what they cost at most.
+        attempts: how often each may be sent."""
         bodies = [self.body(request) for request in requests]
         shown = json.dumps(bodies[0], indent=2, ensure_ascii=False)
-        dollars = sum(map(self.worst_cost, bodies))
+        number = f"{len(bodies):,} requests to {self.public_url}"
+        if attempts > 1:
+            number += f", each up to {attempts} times"
+        dollars = attempts * sum(map(self.worst_cost, bodies))
         cost = f"at most ${dollars:.4f} by --price_in and --price_out"
-        return f"{shown}\n{len(bodies):,} requests to {self.public_url}: {cost}"
+        if not dollars:
+            cost = "--price_in and --price_out show the cost"
+        return f"{shown}\n{number}: {cost}"
 
 
 class Http(openai.DefaultAsyncHttpxClient):

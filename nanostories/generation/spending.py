@@ -48,7 +48,7 @@ class Ledger:
         """tokens: in and out."""
         row = dict(model=model, reserved=reserved, dollars=dollars, tokens=tokens)
         self.file.write(json.dumps(row).encode() + b"\n")
-        self.spent += reserved + dollars
+        self.spent = max(0.0, self.spent + reserved + dollars)  # never -0.0000
 
     def read_new_lines(self) -> None:
         self.file.seek(self.n_bytes_read)

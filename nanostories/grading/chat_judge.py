@@ -129,6 +129,8 @@ def json_in(text: str) -> dict | list:
 def checked(name: str, value) -> float:
     """A chat judge's score; UserError if it is no number on its scale."""
     low, high = score_of("chat", name).scale
+    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):  # small models quote numbers
+        value = float(value)
     if type(value) not in (int, float) or not low <= value <= high or abs(value) == float("inf"):
         raise UserError(f"{name} is {value!r}, no number on its scale")
     return float(value)
@@ -264,5 +266,7 @@ class ChatJudge:
         dollars = (tokens_in * price_in + len(texts) * REPLY_TOKENS * price_out) / 1e6
         shown = "\n\nand after its reply:\n\n".join(self.question.texts(jobs[0][0]))
         requests = f"{len(texts):,} requests to {self.client.public_url}"
-        cost = f"about {tokens_in:,} tokens in; about ${dollars:.4f} by --price_in and --price_out"
-        return f"{shown}\n\n{requests}, {cost}, at {REPLY_TOKENS} tokens a reply"
+        cost = "--price_in and --price_out show the cost"
+        if dollars:
+            cost = f"about ${dollars:.4f} at {REPLY_TOKENS} tokens a reply"
+        return f"{shown}\n\n{requests}, about {tokens_in:,} tokens in; {cost}"

@@ -96,7 +96,7 @@ class Comparison:
                 continue
             row = {"run": source, "stories": len(self.grades[source])}
             if self.judge:
-                row["failed"] = sum(scores is None for scores in self.grades[source])
+                row["ungraded"] = sum(scores is None for scores in self.grades[source])
             for name, sources in self.scores.items():
                 if source in sources:
                     row[name] = self.mean(name, sources[source])
@@ -196,8 +196,8 @@ class Comparison:
             )
         if self.failures_differ:
             yield (
-                f"gradings {self.by} failed more often for some runs than for others, so runs are"
-                " not compared; the same command asks for them again"
+                f"{self.judge} graded more stories of some runs than of others, so runs are not"
+                " compared; the same command asks for the others again"
             )
         settings = dict(zip(SAMPLING, zip(*(run.sampling for run in self.others))))
         unlike = [name for name, values in settings.items() if len(set(values)) > 1]
@@ -208,7 +208,7 @@ class Comparison:
             )
 
     def judge_warnings(self) -> Iterator[str]:
-        if not self.wins:
+        if self.scores and not self.wins:
             how = "run grade.py with --controls"
             if is_likelihood_judge(self.judge) or not self.group.controls[TRUE_ENDING]:
                 how = "controls need true endings, which `python sample.py --eval 50` keeps"

@@ -130,7 +130,7 @@ def graded(subject: Subject, settings: Settings) -> Cells:
             if name != subject.name:
                 continue
             for score, cell in row.items():
-                if score not in ("run", "stories", "failed"):
+                if score not in ("run", "stories", "ungraded"):
                     column = f"{score} by {judge}"
                     if beginning:
                         column += f", beginning {beginning}"

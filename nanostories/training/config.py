@@ -203,5 +203,6 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     for name, others in COMPUTED.items():
         for other in others:
             if getattr(config, name) and other in given:
-                raise UserError(f"{other}: {name} sets it; give one of them")
+                setting = f"{name}={getattr(config, name)}"
+                raise UserError(f"{other}: {setting} sets it; change {name}, or leave {other} out")
     return config, resume

@@ -4,6 +4,7 @@ every step."""
 import contextlib
 import os
 import signal
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -76,6 +77,8 @@ def stop_signal(ranks: Ranks):
     def receive(number, frame):
         if received and ranks.size == 1:
             raise KeyboardInterrupt
+        if ranks.rank == 0 and not received:
+            print("\nstopping after this step; Ctrl-C again ends at once", file=sys.stderr)
         received.append(number)
 
     def has_arrived() -> bool:

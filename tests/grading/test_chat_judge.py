@@ -128,6 +128,7 @@ def test_repeated_gradings_are_averaged():
         json.dumps({name.title(): value for name, value in GOOD.items()}),
         json.dumps(GOOD | dict(assessment="Good.", other=[1], creativity=7.0)),
         json.dumps(GOOD | dict(age_group="C: 6-7")),
+        json.dumps({name: str(value) for name, value in GOOD.items()}),
     ],
 )
 def test_objects_are_read(text):
@@ -172,7 +173,7 @@ def test_scores_that_the_question_does_not_name():
         json.dumps({key: value for key, value in GOOD.items() if key != "plot"}),
         *(
             json.dumps(GOOD | dict(plot=value))
-            for value in (11, -1, None, "six", "6", [6], 1e999, True)
+            for value in (11, -1, None, "six", "11", [6], 1e999, True)
         ),
     ],
 )

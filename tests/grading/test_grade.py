@@ -19,7 +19,7 @@ def test_runs_are_graded_and_compared(grade_py, api, tmp_path):
     assert code == 0 and len(api.requests) == 2 * 5 * 2 + 4 * 5
     assert "WARNING consistency: rules cannot tell" in printed.out and "$0.0" in printed.err
     a, b, truth = [row for row in rows_of(out, "scores") if row["judge"] == "rules"]
-    assert (a["run"], a["stories"], a["failed"]) == ("a", 10, 0)
+    assert (a["run"], a["stories"], a["ungraded"]) == ("a", 10, 0)
     assert a["grammar"][1] <= a["grammar"][0] <= a["grammar"][2]
     assert truth["run"] == TRUE_ENDING and truth["stories"] == 5
     pairs = {(row["run"], row["score"]) for row in rows_of(out, "differences")}

@@ -106,9 +106,9 @@ def test_the_table_has_logs_probes_and_judges(tmp_path, capsys):
     save(tmp_path / "grammar.json", "probe.py", [Table("Pairs", pairs, facts={"kind": "pairs"})])
     last = runs[5].config.name
     graded = [
-        {"run": last, "stories": 9, "failed": 0, "grammar": [6.5, 6.0, 7.0]},
-        {"run": f"{last}/beginning-2", "stories": 9, "failed": 0, "grammar": [3, 2, 4]},
-        {"run": "(true ending)", "stories": 9, "failed": 0, "grammar": [9, 8, 10]},
+        {"run": last, "stories": 9, "ungraded": 0, "grammar": [6.5, 6.0, 7.0]},
+        {"run": f"{last}/beginning-2", "stories": 9, "ungraded": 0, "grammar": [3, 2, 4]},
+        {"run": "(true ending)", "stories": 9, "ungraded": 0, "grammar": [9, 8, 10]},
     ]
     facts = {"kind": "scores", "judge": "qwen"}
     scores = Table("Scores", graded, notes={"grammar": "fails"}, facts=facts)

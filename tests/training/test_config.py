@@ -55,7 +55,7 @@ MISTAKES = {  # on the command line, and what the message says
     "--n_head=3": "must be a multiple of n_head (3)",
     "--loss_on=story --contrast=published": "needs loss_on=all",
     "--architecture=compressor --attend_within_story=True": "attend_within_story",
-    "--epochs=2 --max_steps=10": "max_steps: epochs sets it",
+    "--epochs=2 --max_steps=10": "max_steps: epochs=2.0 sets it",
     "--name=../x": "name=../x: must be a plain directory name",
     "--name=step-5": "name=step-5: must be",
     "--start_from=out/x --bigram_init=0.1": "bigram_init: start_from sets it",
