@@ -58,7 +58,7 @@ MISTAKES = {  # on the command line, and what the message says
     "--epochs=2 --max_steps=10": "max_steps: epochs=2.0 sets it",
     "--name=../x": "name=../x: must be a plain directory name",
     "--name=step-5": "name=step-5: must be",
-    "--start_from=out/x --bigram_init=0.1": "bigram_init: start_from sets it",
+    "--start_from=out/x --bigram_init=0.1": "bigram_init: start_from=out/x sets it",
 }
 MISTAKES_IN_FILES = {
     "n_layer = 3\nn_heads = 4\n": "wrong.py:2: unknown setting 'n_heads'; see n_head",
