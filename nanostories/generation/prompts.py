@@ -21,7 +21,7 @@ from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.token_files import load_meta_and_tokens, load_stories
 from nanostories.corpus.tokenizer import Tokenizer
-from nanostories.text import SPACELESS
+from nanostories.text import SENTENCE_END, SPACELESS
 
 UNSEEN_WORDS = Path(__file__).parents[2] / "prompts" / "unseen_words.txt"
 
@@ -135,8 +135,13 @@ def header_prompts(text: str, ask: Sequence[str]) -> list[Prompt]:
 
 
 def cut_story(story: str, share: float) -> Prompt:
-    n = int(share * len(WORD.findall(story)))
-    beginning = first_words(story, max(1, n))
+    """Cut after a share of its words; where a sentence would end there, before its last word, so
+    that the beginning breaks off in mid-sentence, as the paper's do."""
+    n = max(1, int(share * len(WORD.findall(story))))
+    ends = {match.end() for match in SENTENCE_END.finditer(story)}
+    while n > 1 and len(first_words(story, n)) in ends:
+        n -= 1
+    beginning = first_words(story, n)
     return Prompt(beginning, story.removeprefix(beginning))
 
 

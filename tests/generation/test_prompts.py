@@ -21,6 +21,11 @@ from nanostories.generation.prompts import (
         ("狐が森へ", "行った。", 0.6),
         ("「はい。」", "と言った。", 0.5),
         ("กาลครั้งห", "นึ่งนานมา", 0.5),
+        # not between two sentences, but before the last word
+        ("Tom had a", " ball. It was a red one.", 0.5),
+        ('Mia said, "Please', ' sit." "I cannot."', 0.7),
+        ('"Stop!"', " said Mr. Fox.", 0.3),
+        ('"Stop!" said Mr.', " Fox.", 0.9),
     ],
 )
 def test_a_story_is_cut_between_two_words(beginning, ending, share):
