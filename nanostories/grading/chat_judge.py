@@ -7,8 +7,8 @@ words, or one of your own. {beginning} and {completion} stand where those of the
 {instruction}, if the file has it, where the story's goes. Where a story has none, the paragraph
 with {instruction} and lines that begin with "(if told)" are left out.
 
-A first line `scores: grammar, plot` names the scores. A line `--- next turn ---` stands between
-questions of which each is asked after the reply to the one before.
+A first line `scores: grammar, (if told) plot` names the scores. A line `--- next turn ---` stands
+between questions of which each is asked after the reply to the one before.
 
 >>> read_reply("[8, 7, 9]", ["grammar", "creativity", "consistency"])
 {'grammar': 8.0, 'creativity': 7.0, 'consistency': 9.0}
@@ -40,6 +40,7 @@ MAX_TOKENS = 2000  # of a reply, with the model's thoughts; --extra can change i
 TRIES = 3  # unusable replies to a question, before a grading counts as failed
 HOPELESS = 10  # unusable replies without a usable one, before the judge is given up
 REPLY_TOKENS = 60  # a guess, for --dry_run
+IF_TOLD = "(if told) "  # before what is asked only of stories with an instruction
 
 
 # ---- Questions ----
@@ -51,7 +52,11 @@ class Question:
 
     def names(self, story: Story) -> list[str]:
         """The scores that are asked for."""
-        return [name for name in self.scores if name != "instructions" or story.instruction]
+        names = []
+        for name in self.scores:
+            if story.instruction or not name.startswith(IF_TOLD):
+                names.append(name.removeprefix(IF_TOLD))
+        return names
 
     def texts(self, story: Story) -> list[str]:
         """The messages to the judge, turn by turn. They never say who wrote the completion."""

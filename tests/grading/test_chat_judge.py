@@ -49,7 +49,14 @@ def test_an_instruction_is_shown_and_graded(question):
     assert "(if told)" not in said + untold and "instructions" not in untold
     if question.name != "scores":  # three numbers, as the document's
         assert CHAT["instructions"].about in said and '"instructions": NUMBER' in said
-        assert question.names(TOLD) == [*question.names(STORY), "instructions"]
+        assert question.names(TOLD) == [*NAMES, "instructions"]
+
+
+def test_the_two_turns_ask_for_plot_only_with_instructions():
+    paper = ALL["paper"]
+    assert paper.names(STORY) == NAMES[:3] and "plot" not in "\n".join(paper.texts(STORY))
+    assert '"plot": NUMBER' in paper.texts(TOLD)[1] and "- plot: " in paper.texts(TOLD)[0]
+    assert OURS.names(STORY) == NAMES
 
 
 def test_a_question_of_ones_own(tmp_path):
@@ -99,7 +106,9 @@ def test_a_conversation_is_looked_up_turn_by_turn():
     scores, messages = judge.look_up(STORY, 0, cache)
     assert scores is None and [m["content"] for m in messages] == [first, "Good.", second]
     cache[judge.key(messages, 0)] = {"text": json.dumps(GOOD)}
-    assert judge.look_up(STORY, 0, cache)[0] == READ == judge.scores(STORY, cache)
+    found = judge.scores(STORY, cache)
+    assert judge.look_up(STORY, 0, cache)[0] == found
+    assert found == {name: value for name, value in READ.items() if name != "plot"}
 
 
 def test_a_reply_that_lacks_a_score_which_was_named_later_is_asked_for_again():
