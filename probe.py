@@ -50,6 +50,7 @@ from nanostories.grading.pairs import (
 from nanostories.grading.probes import SETS, Probe, read_probes, result_tables
 from nanostories.results import save
 from nanostories.tables import write_table
+from nanostories.text import sentences
 
 TEXTS_AT_ONCE = 512
 STORIES = 500  # for --loss_by_kind
@@ -97,7 +98,10 @@ def parse_arguments() -> argparse.Namespace:
         "data", help="for --loss_by_kind: the corpus to read (default: the one of the runs)"
     )
     parser.add_argument(
-        "--max_new_tokens", type=positive, default=16, help="length of the greedy continuations"
+        "--max_new_tokens",
+        type=positive,
+        default=64,
+        help="limit of the greedy continuations, which end with their sentence (default: 64)",
     )
     parser.add_shared("out", help="directory to write to (default: the first one given)")
     return parser.parse_args()
@@ -143,7 +147,8 @@ def answer(
     wanted = {(i, 0): prompt for i, prompt in enumerate(prompts)}
     greedy = {}  # {prompt: the model's own continuation}
     for key, text, _ in backend.complete(wanted, sampling):
-        greedy[wanted[key]] = text
+        prompt = wanted[key]
+        greedy[prompt] = "".join(sentences(text, prompt)[:1])
         bar.update()
     if model.kind == "api":
         backend.raise_failures()

@@ -216,6 +216,26 @@ def test_plain_prompts_are_continued_and_not_judged(out, probe_py, tmp_path):
     assert HOSTILE not in (out / "fixed" / "probe-mine-more.html").read_text()
 
 
+def test_prompts_are_continued_to_the_end_of_their_sentence(monkeypatch):
+    class Writer:
+        def complete(self, wanted, sampling):
+            for key, prompt in wanted.items():
+                yield key, texts[prompt], True
+
+    texts = {
+        "Tom had": ' a ball. "No!" said Mia.',
+        'Ben said, "Stop': '! I am here," and sat. He ran.',
+        "Here": " it breaks off",
+        "There": "",
+    }
+    monkeypatch.setattr("nanostories.generation.backends.load_backend", lambda name: Writer())
+    model = Model("m", "run", Path("m"))
+    probes = [Probe("mine", prompt) for prompt in texts]
+    columns = probe.answer(model, "m", probes, 64, SILENT)
+    found = [own["m greedy"] for own in columns]
+    assert found == [" a ball.", '! I am here," and sat.', " it breaks off", ""]
+
+
 def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
     rows = [
         dict(prompt=HOSTILE, right=" <b>", wrong=[" <i>", " a b"]),
