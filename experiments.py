@@ -10,7 +10,8 @@ $ python experiments.py dropout --only 'zero-*' --seeds 3
 $ python experiments.py heads --data data/real --steps 2000
 # flags for each sample.py and grade.py
 $ python experiments.py shapes --sample "--n 10" --grade "--judge gpt-4o-mini --controls"
-$ python experiments.py baselines --models out/demo hf:roneneldan/TinyStories-8M --data data/real
+$ python experiments.py baselines --models api:gpt-3.5-turbo  # beside those of the list
+$ python experiments.py baselines --only_models out/demo hf:gpt2 --data data/real  # in their place
 
 Everything is written to out/<experiment>/ (published: out/<experiment>-published/). If it was
 stopped or killed, the same command resumes: finished runs and measures are kept. URLs and keys of
@@ -33,7 +34,7 @@ from nanostories.cli import (
     positive,
     positive_float,
 )
-from nanostories.sweeps.lists import EXPERIMENTS, SCALES, Experiment, Runs, Scale
+from nanostories.sweeps.lists import EXPERIMENTS, PREPARED, SCALES, Experiment, Runs, Scale
 
 A100 = 0.4 * 312e12  # FLOP/s: a guess that training reaches 40%
 # Share of the speed of matrix products alone that a training step reaches on this machine
@@ -64,13 +65,10 @@ def parse_arguments() -> argparse.Namespace:
         default=[],
         help="training FLOPs (`scaling`)",
     )
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        type=existing_model,
-        metavar="MODEL",
-        help="compare these instead: runs, hf:ID or api:MODEL",
-    )
+    models = dict(nargs="+", type=existing_model, metavar="MODEL", default=[])
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--models", help="compare these, too: runs, hf:ID or api:MODEL", **models)
+    either.add_argument("--only_models", help="compare these alone, and train nothing", **models)
     parser.add_argument(
         "--dry_run", action="store_true", help="print commands, hours and dollars; run nothing"
     )
@@ -92,7 +90,8 @@ def parse_arguments() -> argparse.Namespace:
         type=existing_file,
         default=[],
         metavar="FILE",
-        help="for `prompts`: also continue these, as probe.py --prompts",
+        help="for `prompts`: also continue these, as probe.py --prompts; and those of a .txt are"
+        " graded, in place of our three beginnings",
     )
     parser.add_argument(
         "--sample",
@@ -107,7 +106,7 @@ def parse_arguments() -> argparse.Namespace:
         default=[],
         metavar="FLAGS",
         help='for each grade.py, such as "--judge gpt-4o-mini --controls" (default: the best run'
-        " judges, by likelihood; with --models, none does)",
+        " judges, by likelihood; of models that were all there before, none does)",
     )
     return parser.parse_args()
 
@@ -127,6 +126,9 @@ def run_experiment(args: argparse.Namespace) -> None:
 
     experiment = EXPERIMENTS[args.experiment]
     listed = choose_runs(experiment, args)
+    keys = missing_keys(listed, args)
+    if keys and not args.dry_run:
+        raise UserError(f"a key is missing: {'; '.join(keys)}")
     corpora = find_corpora(experiment, listed, args)
     directory = args.out_dir / args.experiment
     if args.scale == "published":
@@ -134,6 +136,8 @@ def run_experiment(args: argparse.Namespace) -> None:
     planned = plan(experiment, listed, corpora, directory, args)
     if args.dry_run:
         show_costs(planned, listed, experiment, args)
+        for key in keys:
+            print(f"missing: {key}")
         return
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -146,7 +150,8 @@ def run_experiment(args: argparse.Namespace) -> None:
     subjects = find_subjects(listed, finished, experiment, directory, data)
     settings = Settings(
         directory,
-        sample=["--n", str(SCALES[args.scale].n), *experiment.sample_flags, *args.sample],
+        n=SCALES[args.scale].n,
+        sample=[*listed.sample_flags, *args.sample],
         grade=grade_flags(listed, data, args),
         prompts=args.prompts,
         memory_limit=args.memory_limit,
@@ -158,10 +163,6 @@ def run_experiment(args: argparse.Namespace) -> None:
         results.show(args.experiment, experiment, subjects, settings)
         wrote = f"wrote {directory}/experiment.json, .csv and .png"
         print(f"\n{wrote}; next: python report.py {args.out_dir}")
-    elif experiment.checkpoints and not failed:
-        raise UserError(
-            f"{args.experiment} compares kept checkpoints: train with --keep_checkpoints=10"
-        )
     if failed:
         raise UserError(
             f"{len(failed)} of {len(planned)} runs failed ({', '.join(failed)}), see"
@@ -172,10 +173,12 @@ def run_experiment(args: argparse.Namespace) -> None:
 # ---- The runs or models of a list ----
 def choose_runs(experiment: Experiment, args: argparse.Namespace) -> Runs:
     listed = getattr(experiment, args.scale)
-    if args.models:
-        if experiment.picture == "law" or "memory" in experiment.measures:
-            raise UserError(f"{args.experiment} needs runs of its own: leave out --models")
-        listed = Runs({}, models=tuple(args.models))
+    models = args.models or args.only_models
+    if models and (experiment.picture == "law" or "memory" in experiment.measures):
+        raise UserError(f"{args.experiment} needs runs of its own: leave out --models")
+    if args.only_models:
+        listed = replace(listed, variants={}, steps=0, models=())
+    listed = replace(listed, models=(*listed.models, *models))
     if (args.steps and not listed.steps) or (args.budgets and not listed.budgets):
         raise UserError(
             f"{args.experiment}: --budgets is for `scaling`, --steps for other lists that train"
@@ -189,7 +192,7 @@ def find_corpora(experiment: Experiment, listed: Runs, args: argparse.Namespace)
     names = {experiment.data}
     names |= {settings.get("data", experiment.data) for settings in listed.variants.values()}
     found = {}
-    for name in names:
+    for name in sorted(names):
         given = args.data if name == experiment.data else None
         found[name] = find_corpus(name, given, SCALES[args.scale], args)
     return found
@@ -198,8 +201,7 @@ def find_corpora(experiment: Experiment, listed: Runs, args: argparse.Namespace)
 def find_corpus(
     name: str, given: Path | None, scale: Scale, args: argparse.Namespace
 ) -> tuple[Path, dict]:
-    """A built-in corpus that is missing is made."""
-    from nanostories.corpus.sources import BUILTIN
+    """One that is missing is made, or downloaded."""
     from nanostories.corpus.token_files import load_meta
     from nanostories.sweeps.runner import call
 
@@ -207,15 +209,19 @@ def find_corpus(
     if path.parent == Path("."):  # only named
         path = args.data_dir / path
     if not given and not (path / "meta.json").exists():
+        flags = PREPARED.get(path.name, (path.name,))
+        command = ["prepare.py", *flags, "--data_dir", str(path.parent)]
+        print(f"missing: {path}, which is made first by python {shlex.join(command)}")
         if args.dry_run:
             vocab_size = 10_000
             tokens = 470_000_000
-            if path.name in BUILTIN:
+            if path.name.startswith("builtin"):
                 vocab_size = 4096
                 tokens = 4_400_000
+            elif path.name in PREPARED:
+                vocab_size = 50_257
             return path, {"vocab_size": vocab_size, "splits": {"train": {"tokens": tokens}}}
-        if path.name in BUILTIN:
-            call(["prepare.py", path.name, "--data_dir", str(path.parent)])
+        call(command)
     return path, load_meta(path)
 
 
@@ -233,7 +239,7 @@ def plan(
     for run in runs:
         if any(fnmatch.fnmatch(run.config.name, pattern) for pattern in patterns):
             wanted.append(run)
-    if not wanted and not listed.models:
+    if not wanted and listed.variants:
         raise UserError(
             f"--only {' '.join(args.only)}: no such run of {args.experiment}; --dry_run lists them"
         )
@@ -252,7 +258,8 @@ def find_subjects(
     subjects = []
     for run in runs:
         model = open_model(str(run.directory))
-        subjects.append(Subject(run.config.name, model, run.directory, run.data, run))
+        prompts_of = run.data if experiment.own_prompts else data
+        subjects.append(Subject(run.config.name, model, run.directory, prompts_of, run))
     for name in listed.models:
         model = open_model(name)
         # its path below out/, so that equal names of steps are told apart
@@ -263,7 +270,10 @@ def find_subjects(
         return subjects
     kept = []
     for subject in subjects:
-        for path in kept_checkpoints(subject.model.name).values():
+        paths = kept_checkpoints(subject.model.name).values()
+        if not paths:  # an existing model, as it is
+            kept.append(subject)
+        for path in paths:
             name = f"{subject.name}/{path.name}"
             place = subject.directory / path.name
             kept.append(replace(subject, name=name, model=open_model(str(path)), directory=place))
@@ -274,11 +284,32 @@ def grade_flags(listed: Runs, data: Path, args: argparse.Namespace) -> list[str]
     """The samples of existing models lie apart from them, and do not say which corpus they
     continue."""
     flags = list(args.grade)
-    if listed.models:
+    if not listed.variants:
         flags.append(f"--data={data}")
         if not values_of("--judge", args.grade):
             flags.append("--no_judge")
     return flags
+
+
+def chat_judges(args: argparse.Namespace) -> list[str]:
+    names = values_of("--judge", args.grade)
+    return [name for name in names if name != "human" and not name.startswith("lm:")]
+
+
+def missing_keys(listed: Runs, args: argparse.Namespace) -> list[str]:
+    """The variables that must be set before the APIs can be asked."""
+    writers = [name for name in listed.models if name.startswith("api:")]
+    found = []
+    asked = (("OPENAI", writers, args.sample), ("JUDGE", chat_judges(args), args.grade))
+    for role, models, flags in asked:
+        if models:
+            # here, as `import openai` takes over a second
+            from nanostories.generation.api_client import find_endpoint
+
+            base_url = values_of("--base_url", flags) or [""]
+            if not find_endpoint(role, base_url[-1])[1]:
+                found.append(f"{role}_API_KEY, for {', '.join(models)}")
+    return found
 
 
 def values_of(flag: str, flags: list[str]) -> list[str]:
@@ -340,9 +371,9 @@ def show_api_costs(
 ) -> None:
     """By the prices and judges among the flags of --grade."""
     from nanostories.grading.chat_judge import REPLY_TOKENS, read_question
-    from nanostories.sweeps.measures import PROMPTS, STORY_TOKENS
+    from nanostories.sweeps.measures import COMPLETIONS, PROMPTS, STORY_TOKENS, texts_to_begin
 
-    judges = [name for name in values_of("--judge", args.grade) if not name.startswith("lm:")]
+    judges = chat_judges(args)
     questions = values_of("--question", args.grade) or ["ours"]
     n_turns = sum(len(read_question(name).turns) for name in questions)
     n = int((values_of("--n", args.sample) or [SCALES[args.scale].n])[-1])
@@ -351,7 +382,7 @@ def show_api_costs(
         stories = PROMPTS * n
         graded = 4 * PROMPTS if "--controls" in args.grade else 0
     if "beginnings" in experiment.measures:
-        stories += 30
+        stories += COMPLETIONS * len(texts_to_begin(args.prompts))
     graded += n_models * stories
     asked = len(judges) * n_turns * graded
     written = stories * sum(name.startswith("api:") for name in listed.models)

@@ -9,6 +9,20 @@ minutes on two cores.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+# The stories that the published models learned, numbered as in the file, in their tokens; and how
+# prepare.py makes that corpus
+PUBLISHED_STORIES = "tinystories-published"
+PREPARED = {
+    PUBLISHED_STORIES: (
+        "tinystories",
+        "--raw",
+        "--vocab_size=50257",
+        f"--name={PUBLISHED_STORIES}",
+    )
+}
+BEGINNINGS = Path(__file__).parents[2] / "prompts" / "beginnings.txt"
 
 
 @dataclass(frozen=True)
@@ -20,7 +34,8 @@ class Runs:
     variants: Mapping[str, dict]  # {name: settings of train.py that differ from the scale's}
     steps: int = 0  # length of each run; 0: nothing is trained
     budgets: tuple[float, ...] = ()  # training FLOPs
-    models: tuple[str, ...] = ()  # as in sample.py --model
+    models: tuple[str, ...] = ()  # as in sample.py --model; beside the runs, if there are any
+    sample_flags: tuple[str, ...] = ()  # for sample.py
 
 
 @dataclass(frozen=True)
@@ -33,10 +48,11 @@ class Experiment:
     measures: tuple[str, ...] = ()  # names in nanostories/sweeps/measures.py
     # x-axes of its picture: settings or columns; none: a line for each run
     axes: tuple[str, ...] = ()
-    picture: str = "panels"  # or law, neurons, or the file name of a picture that a measure draws
-    curves: bool = False  # also draw the validation loss over tokens
+    # or curves, law, neurons, or the file name of a picture that a measure draws
+    picture: str = "panels"
+    curves: bool = False  # also draw the losses over tokens
     data: str = "tinystories"
-    sample_flags: tuple[str, ...] = ()  # for sample.py
+    own_prompts: bool = False  # each run continues stories of its own corpus, not of this one
     checkpoints: bool = False  # compare the kept checkpoints of runs, and not only the last
 
 
@@ -59,6 +75,7 @@ SCALES = {
         config="experiment.py",
         corpora={
             "tinystories": "builtin",
+            PUBLISHED_STORIES: "builtin",
             "instruct": "builtin-instruct",
             "instruct-ood": "builtin-instruct-ood",
         },
@@ -97,7 +114,7 @@ def both_kinds(variants: dict[str, dict]) -> dict[str, dict]:
 
 def with_instruct(variants: dict[str, dict]) -> dict[str, dict]:
     """Each shape trained twice: on plain stories and on stories with headers."""
-    return variants | named("instruct-", variants, data="instruct", loss_on="story")
+    return variants | named("instruct-", variants, data="instruct")
 
 
 def dropouts(start: str = "", **settings) -> dict[str, dict]:
@@ -126,6 +143,7 @@ THREE_SMALL_RUNS = Runs(shapes("32-4-4 64-4-4 128-4-4"), 250)
 TWO_SMALL_SHAPES = shapes("64-4-4 128-4-4")
 TWO_SHAPES = shapes("256-8-8 512-8-8", architecture="gpt2")
 OOD_VARIANTS = {"any": dict(data="instruct"), "never-both": {}}
+OOD_QUESTIONS = ("--ask", "words", "summary", "words,summary")
 
 EXPERIMENTS = {
     "shapes": Experiment(
@@ -137,9 +155,10 @@ EXPERIMENTS = {
             ),
             250,
         ),
-        published=Runs(shapes(EIGHT_SHAPES, architecture="gpt2"), 720),
+        published=Runs(shapes(EIGHT_SHAPES, architecture="gpt2"), 720, models=GPT2[:2]),
         measures=("scores",),
         axes=("n_embd", "n_layer", "n_head"),
+        curves=True,
     ),
     "paper_shapes": Experiment(
         "P, figure 4 and table 4: shapes by loss, scores, instructions and plot (64-12, 256-8 and"
@@ -151,6 +170,7 @@ EXPERIMENTS = {
         ),
         measures=("instruct", "scores"),
         axes=("n_embd", "n_layer"),
+        own_prompts=True,
     ),
     "scaling": Experiment(
         "P, figures 6 and 23: the lowest loss, and the size that reaches it, by training FLOPs",
@@ -172,6 +192,7 @@ EXPERIMENTS = {
         published=Runs({}, models=PUBLISHED + GPT2),
         measures=("bits_per_byte", "scores"),
         picture="grades.png",
+        data=PUBLISHED_STORIES,
     ),
     "bits_per_byte": Experiment(
         "ours: bits per byte of any models on the same text, over parameters and training FLOPs",
@@ -179,6 +200,7 @@ EXPERIMENTS = {
         published=Runs({}, models=PUBLISHED + GPT2),
         measures=("bits_per_byte",),
         axes=("parameters", "training FLOPs"),
+        data=PUBLISHED_STORIES,
     ),
     "prompts": Experiment(
         "P, A, B: facts, reasoning and context by model (prompts with known answers in place of"
@@ -186,6 +208,7 @@ EXPERIMENTS = {
         small=THREE_SMALL_RUNS,
         published=Runs({}, models=PUBLISHED + GPT2[:1]),
         measures=("beginnings", "probes"),
+        data=PUBLISHED_STORIES,
     ),
     "dropout": Experiment(
         "A: scores by dropout, continued from trained weights, and from zero",
@@ -193,6 +216,16 @@ EXPERIMENTS = {
         published=Runs(dropouts("hf:roneneldan/TinyStories-3M", n_embd=128), 720),
         measures=("scores",),
         axes=("dropout",),
+        data=PUBLISHED_STORIES,
+    ),
+    "from_zero": Experiment(
+        "A, figure 6: losses of the 1M shape from zero, one epoch in small steps: 8 windows of 256"
+        " tokens, about nine stories",
+        small=Runs(shapes("64-4-4"), 2165),
+        published=Runs(
+            shapes("64-8-16", batch_size=8, grad_accum_steps=1, block_size=256), 230_400
+        ),
+        picture="curves",
     ),
     "contrast": Experiment(
         "B: plain and contrastive models of two widths",
@@ -225,12 +258,20 @@ EXPERIMENTS = {
         published=Runs({}, models=PUBLISHED),
         measures=("memorization",),
         picture="rouge.png",
+        data=PUBLISHED_STORIES,
     ),
     "instruct": Experiment(
         "P and B: how well models of different depth follow instructions, also with words that"
         " training did not have",
-        small=Runs(shapes("64-1-4 64-2-4 64-4-4", loss_on="story"), 300),
-        published=Runs(shapes("256-1-16 256-2-16 256-4-16 256-8-16", loss_on="story"), 7200),
+        small=Runs(
+            shapes("64-1-4 64-2-4 64-4-4") | named("story-", shapes("64-4-4"), loss_on="story"),
+            300,
+        ),
+        published=Runs(
+            shapes("256-1-16 256-2-16 256-4-16 256-8-16")
+            | named("story-", shapes("256-8-16"), loss_on="story"),
+            7200,
+        ),
         measures=("unseen", "scores"),
         picture="instruct.png",
         data="instruct",
@@ -238,17 +279,20 @@ EXPERIMENTS = {
     "instruct_ood": Experiment(
         "P: words and summary asked for together, in training never together (never-both) or in any"
         " combination (any)",
-        small=Runs(OOD_VARIANTS, 300),
-        published=Runs(OOD_VARIANTS, 7200),
+        small=Runs(OOD_VARIANTS, 300, sample_flags=OOD_QUESTIONS),
+        published=Runs(OOD_VARIANTS, 7200, sample_flags=OOD_QUESTIONS),
         measures=("instruct",),
         picture="instruct.png",
         data="instruct-ood",
-        sample_flags=("--ask", "words", "summary", "words,summary"),
     ),
     "over_training": Experiment(
         "P, figure 3: scores over training and over the validation loss",
-        small=Runs(shapes("32-4-4 128-4-4", keep_checkpoints="5"), 300),
-        published=Runs(shapes("64-8-16 256-8-16 768-8-16", keep_checkpoints="10"), 7200),
+        small=Runs(shapes("32-4-4 128-1-4 128-4-4", keep_checkpoints="5"), 300),
+        published=Runs(
+            shapes("64-2-16 64-8-16 256-2-16 256-8-16 768-2-16 768-8-16", keep_checkpoints="10"),
+            7200,
+            sample_flags=("--prompts", str(BEGINNINGS)),
+        ),
         measures=("probes", "scores"),
         axes=("tokens", "validation loss"),
         checkpoints=True,
@@ -260,6 +304,7 @@ EXPERIMENTS = {
         published=Runs({}, models=PUBLISHED[2:3]),
         measures=("heads",),
         picture="interpret.png",
+        data=PUBLISHED_STORIES,
     ),
     "neurons": Experiment(
         "P and B: the tokens on which neurons fire; kinds of words by layer, and by training step",

@@ -25,13 +25,15 @@ from nanostories.sweeps.plan import ROOT, Run
 from nanostories.training.run_directory import read_log
 
 PROMPTS = 50  # validation stories that every model continues
+COMPLETIONS = 10  # of each of the three beginnings
+COPIED = 100  # training stories; B shows the maximum among 100 completions
 STORY_TOKENS = 400  # limit of an API model's story
 # Shares of training stories that are shown: one reproduction's, and the paper's
 CUTS = ("0.4", "0.5")
 STORIES_READ = 200  # by interpret.py
 STORIES_ABLATED = 10
 UNSEEN_PROMPTS = 20  # more would need rarer words than prompts/unseen_words.txt has
-BEGINNINGS = ROOT / "prompts" / "three_beginnings.txt"
+THREE_BEGINNINGS = ROOT / "prompts" / "three_beginnings.txt"
 BEGINNINGS_GRADED = "grades-prompt.json"
 
 
@@ -51,6 +53,7 @@ class Settings:
     """What the measures of one call have in common."""
 
     directory: Path  # of the list
+    n: int = 1  # completions of each prompt
     sample: Sequence[str] = ()  # flags of sample.py
     grade: Sequence[str] = ()  # flags of grade.py
     prompts: Sequence[Path] = ()  # files for probe.py
@@ -80,60 +83,80 @@ def sample(subject: Subject, out: Path, settings: Settings, *how) -> Command:
     own = ["--model", subject.model.name, "--data", subject.data, "--out", out]
     if subject.model.kind == "api":
         own.append(f"--max_new_tokens={STORY_TOKENS}")
-    return command_of([subject], None, "sample.py", *own, *how, *settings.sample)
+    own += ["--n", settings.n, *how, *settings.sample]  # later ones win
+    return command_of([subject], None, "sample.py", *own)
 
 
-def continue_stories(subject: Subject, settings: Settings, *how) -> Command:
+def continue_stories(subject: Subject, settings: Settings) -> Command:
+    """Validation stories, or the prompts that the flags of sample.py name."""
+    if has_prompts(settings):
+        return sample(subject, subject.directory, settings)
     held_out = read_json(subject.data / "meta.json")["splits"]["val"]["stories"] - 1
     count = min(PROMPTS, held_out)
-    return sample(subject, subject.directory, settings, "--eval", count, *how)
+    return sample(subject, subject.directory, settings, "--eval", count)
+
+
+def has_prompts(settings: Settings) -> bool:
+    return any(flag.startswith("--prompts") for flag in settings.sample)
+
+
+def without_controls(flags: Sequence[str]) -> list[str]:
+    """For stories that have no true endings."""
+    return [flag for flag in flags if flag != "--controls"]
 
 
 def scores(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
         yield continue_stories(subject, settings)
     result = settings.directory / "grades.json"
-    command = command_of(subjects, result, "grade.py", settings.directory, *settings.grade)
+    flags = settings.grade
+    if has_prompts(settings):
+        flags = without_controls(flags)
+    command = command_of(subjects, result, "grade.py", settings.directory, *flags)
     yield command._replace(stories=tuple(set_file(x.directory, EVAL) for x in subjects))
+
+
+def texts_to_begin(files: Sequence[Path]) -> dict[str, str]:
+    """{file-number: beginning} of the plain files among these, or of our three beginnings."""
+    found = {}
+    for path in [path for path in files if path.suffix == ".txt"] or [THREE_BEGINNINGS]:
+        for i, prompt in enumerate(read_prompts(path), 1):
+            found[f"{path.stem}-{i}"] = prompt.text
+    return found
 
 
 def beginnings(subjects: Subjects, settings: Settings) -> Commands:
     """Each beginning in a directory of its own, so that grade.py scores it by itself."""
-    prompts = read_prompts(BEGINNINGS)
     for subject in subjects:
-        for i, prompt in enumerate(prompts, 1):
-            out = subject.directory / f"beginning-{i}"
-            yield sample(subject, out, settings, "--prompt", prompt.text, "--n", 10)
-    # These stories have no true endings.
-    grade = [flag for flag in settings.grade if flag != "--controls"]
-    if "--judge" not in shlex.join(grade) and subjects[0].run:
+        for name, text in texts_to_begin(settings.prompts).items():
+            out = subject.directory / name
+            yield sample(subject, out, settings, "--prompt", text, "--n", COMPLETIONS)
+    grade = without_controls(settings.grade)
+    runs = [subject for subject in subjects if subject.run]
+    if "--judge" not in shlex.join(grade) and runs:
         # grade.py would not know whose directories these are
-        best = min(subjects, key=lambda subject: last_bpb(subject.model))
+        best = min(runs, key=lambda run: float(read_log(run.directory / "log.csv")[-1]["bpb"]))
         grade.append(f"--judge=lm:{best.model.name}")
     result = settings.directory / BEGINNINGS_GRADED
     places = [settings.directory, "--set", PROMPT]
     yield command_of(subjects, result, "grade.py", *places, *grade)
 
 
-def last_bpb(model: Model) -> float:
-    return float(read_log(model.directory / "log.csv")[-1]["bpb"])
-
-
 def graded(subject: Subject, settings: Settings) -> Cells:
-    """grammar by gpt-4o-mini; grammar by gpt-4o-mini, beginning 2"""
+    """grammar by gpt-4o-mini; grammar by gpt-4o-mini, three_beginnings-2"""
     found = tables(settings.directory / "grades.json", "scores")
     found += tables(settings.directory / BEGINNINGS_GRADED, "scores")
     for table in found:
         judge = table.facts["judge"]
         for row in table.rows if judge else ():
-            name, _, beginning = row["run"].partition("/beginning-")
-            if name != subject.name:
+            another, _, beginning = row["run"].removeprefix(subject.name).partition("/")
+            if another:
                 continue
             for score, cell in row.items():
                 if score not in ("run", "stories", "ungraded"):
                     column = f"{score} by {judge}"
                     if beginning:
-                        column += f", beginning {beginning}"
+                        column += f", {beginning}"
                     yield column, cell, table.notes.get(score, "")
 
 
@@ -168,7 +191,7 @@ def instructions(subjects: Subjects, settings: Settings, unseen: bool = False) -
     """unseen: also with words that the training stories do not have."""
     headed = [subject for subject in subjects if "headers" in read_json(subject.data / "meta.json")]
     for subject in headed:
-        yield continue_stories(subject, settings, "--n", 1)
+        yield continue_stories(subject, settings)
         if unseen:
             how = ("--eval", UNSEEN_PROMPTS, "--unseen_words")
             yield sample(subject, subject.directory, settings, *how)
@@ -197,11 +220,11 @@ def memorization(subjects: Subjects, settings: Settings) -> Commands:
     for cut in CUTS:
         for subject in subjects:
             places.append(settings.directory / f"cut-{cut}" / subject.name)
-            how = ["--split", "train", "--eval", PROMPTS, "--cut", cut]
+            how = ["--split", "train", "--eval", COPIED, "--cut", cut]
             yield sample(subject, places[-1], settings, *how, "--n", 1)
     result = settings.directory / "rouge.json"
-    data = ["--data", subjects[0].data]
-    yield command_of(subjects, result, "rouge.py", *places, *data)
+    how = ["--data", subjects[0].data, "--others", COPIED - 1]
+    yield command_of(subjects, result, "rouge.py", *places, *how)
 
 
 def copied(subject: Subject, settings: Settings) -> Cells:

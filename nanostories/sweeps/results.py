@@ -22,6 +22,7 @@ from nanostories.sweeps.lists import Experiment
 from nanostories.sweeps.measures import Settings, Subject, cells
 from nanostories.tables import write_table
 from nanostories.training.config import TrainConfig
+from nanostories.training.curves import POINTS, draw_loss, loss_figure, read_curve
 from nanostories.training.run_directory import read_log
 
 SCHEDULE = "name seed max_steps warmup_steps eval_interval learning_rate compile".split()
@@ -68,14 +69,18 @@ def show(
     tables = [table]
     figure = None
     places = [(subject.name, subject.directory) for subject in subjects]
+    runs = [subject.model.directory for subject in subjects if subject.model.kind == "run"]
     if experiment.picture == "law":
         tables += scaling_law.tables(rows)
         figure = scaling_law.draw(rows)
     elif experiment.picture == "neurons":
         tables.append(neuron_kinds.examples(places))
         figure = neuron_kinds.draw(places)
+    elif experiment.picture == "curves":
+        logs = {run.name: read_curve(run / "log.csv") for run in runs}
+        figure = loss_figure(logs, dict.fromkeys(logs, name))
     elif experiment.picture == "panels":
-        curves = [x.directory for x in subjects if x.run] if experiment.curves else []
+        curves = runs if experiment.curves else []
         figure = draw(rows, list(measured), experiment.axes, curves)
     else:  # a measure has drawn it
         copy_picture(experiment.picture, directory)
@@ -144,12 +149,16 @@ def flat(row: dict[str, Cell]) -> dict:
 def mean_rows(rows: Sequence[dict], measured: Sequence[str]) -> list[dict[str, Cell]]:
     """A row for each variant: means over its seeds, with their intervals; of a single run, its own
     cells."""
-    differing = [name for name in FACTS if len({row.get(name) for row in rows}) > 1]
+    shown = []
+    for name in FACTS:
+        values = {row.get(name) for row in rows}
+        if len(values) > 1 or (len(rows) == 1 and None not in values):
+            shown.append(name)
     found = []
     for label in dict.fromkeys(row["label"] for row in rows):
         seeds = [row for row in rows if row["label"] == label]
         cells = {"run": label}
-        for column in [*differing, *measured]:
+        for column in [*shown, *measured]:
             cells[column] = mean_cell([row.get(column) for row in seeds])
         found.append(cells)
     return found
@@ -212,7 +221,10 @@ def draw_panel(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[st
     lines = {}
     for column in columns:
         for row in rows:
-            if value_of(row.get(column)) is not None and row.get(axis) is not None:
+            value = value_of(row.get(column))
+            if value is not None and row.get(axis) is None and axis not in SIZES:
+                draw_level(axes, value, row["label"])
+            elif value is not None and row.get(axis) is not None:
                 key = series_of(row, rows, axis)
                 if len(columns) > 1:
                     key += (column.partition(" by ")[2],)
@@ -225,6 +237,13 @@ def draw_panel(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[st
         axes.legend(fontsize=6)
     set_scale(axes, axis, sorted({row[axis] for row in rows if row.get(axis) is not None}))
     axes.grid(alpha=0.3)
+
+
+def draw_level(axes: Axes, value: float, name: str) -> None:
+    """Of a model that was not trained here, so that it has no place on the axis."""
+    axes.axhline(value, linestyle=":", color="0.5")
+    place = axes.get_yaxis_transform()
+    axes.text(1, value, name, fontsize=6, horizontalalignment="right", transform=place)
 
 
 def draw_line(axes: Axes, points: dict, axis: str, color: str, label: str) -> None:
@@ -277,11 +296,12 @@ def set_scale(axes: Axes, axis: str, values: Sequence) -> None:
 
 def draw_curves(axes: Axes, runs: Sequence[Path]) -> None:
     axes.set_axis_on()
-    for run in runs:
-        log = [line for line in read_log(run / "log.csv") if line["val_loss"]]
-        millions = [float(line["tokens"]) / 1e6 for line in log]
-        losses = [float(line["val_loss"]) for line in log]
-        axes.plot(millions, losses, ".-", label=run.name, linewidth=1)
-    axes.set(xlabel="million tokens", ylabel="validation loss")
+    most = POINTS // (2 * len(runs))
+    for i, run in enumerate(runs):
+        points = [(row["tokens"] / 1e6, row) for row in read_curve(run / "log.csv")]
+        color = f"C{i % 10}"
+        draw_loss(axes, points, "train_loss", most, alpha=0.4, linewidth=0.8, color=color)
+        draw_loss(axes, points, "val_loss", most, marker=".", label=run.name, color=color)
+    axes.set(xlabel="million tokens", ylabel="loss (pale: training)")
     axes.legend(fontsize=6)
     axes.grid(alpha=0.3)

@@ -41,9 +41,9 @@ def loss_figure(logs: dict[str, list[dict]], data: dict[str, str]) -> Figure:
                 if data[run] == corpus:
                     points = [(row[column] / unit, row) for row in log if row[column]]
                     style = {"color": f"C{i % 10}", "linestyle": DASHES[i // 10 % 4]}
-                    draw(axes, points, "train_loss", most, alpha=0.4, linewidth=0.8, **style)
+                    draw_loss(axes, points, "train_loss", most, alpha=0.4, linewidth=0.8, **style)
                     label = run if column == "tokens" else None  # once in the legend
-                    draw(axes, points, "val_loss", most, marker=".", label=label, **style)
+                    draw_loss(axes, points, "val_loss", most, marker=".", label=label, **style)
     figure.legend(loc="outside lower center", ncols=min(4, len(logs)), fontsize=8, frameon=False)
     figure.suptitle("Loss, nats per token (pale: training; bold: validation)", fontsize=10)
     return figure
@@ -59,7 +59,7 @@ def prepare_axes(axes: Axes, label: str, title: str) -> None:
         axis.set_major_formatter("{x:g}")
 
 
-def draw(axes: Axes, points: list[tuple[float, dict]], loss: str, most: int, **style) -> None:
+def draw_loss(axes: Axes, points: list[tuple[float, dict]], loss: str, most: int, **style) -> None:
     """One of the losses, at `most` points at most, the last one among them."""
     xs = [x for x, row in points if row[loss]]
     losses = [row[loss] for _, row in points if row[loss]]

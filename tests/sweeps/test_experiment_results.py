@@ -107,7 +107,7 @@ def test_the_table_has_logs_probes_and_judges(tmp_path, capsys):
     last = runs[5].config.name
     graded = [
         {"run": last, "stories": 9, "ungraded": 0, "grammar": [6.5, 6.0, 7.0]},
-        {"run": f"{last}/beginning-2", "stories": 9, "ungraded": 0, "grammar": [3, 2, 4]},
+        {"run": f"{last}/mine-2", "stories": 9, "ungraded": 0, "grammar": [3, 2, 4]},
         {"run": "(true ending)", "stories": 9, "ungraded": 0, "grammar": [9, 8, 10]},
     ]
     facts = {"kind": "scores", "judge": "qwen"}
@@ -126,7 +126,7 @@ def test_the_table_has_logs_probes_and_judges(tmp_path, capsys):
     assert row["grammar pairs right"] == "0.8"
     ends = ("", " low", " high")
     assert [row[f"grammar by qwen{end}"] for end in ends] == ["6.5", "6", "7"]
-    assert row["grammar by qwen, beginning 2"] == "3"
+    assert row["grammar by qwen, mine-2"] == "3"
     assert float(row["seconds"]) == 30
     assert int(float(row["training FLOPs"])) == pytest.approx(runs[5].flops, rel=1e-5)
     found = load(tmp_path / "experiment.json")
@@ -161,3 +161,33 @@ def test_seeds_of_a_variant_share_a_point_and_models_of_one_size_do_not():
     axes = results.draw(rows, ["bpb"], ["parameters"], []).axes[0]
     places = {text.get_text(): text.xy for text in axes.texts}
     assert places == {"a": (1, 1.5), "b": (2, 3), "c": (2, 5)}
+
+
+def test_a_model_without_a_width_is_a_level_across_the_panel():
+    rows = [
+        {"run": "a", "label": "a", "variant": "a", "n_embd": 64, "bpb": 1.0},
+        {"run": "gpt2", "label": "gpt2", "bpb": [0.5, 0.4, 0.6]},
+    ]
+    axes = results.draw(rows, ["bpb"], ["n_embd"], []).axes[0]
+    dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
+    assert [line.get_ydata()[0] for line in dotted] == [0.5]
+    assert [text.get_text() for text in axes.texts] == ["gpt2"]
+
+
+def test_the_losses_of_all_runs_are_in_one_picture(tmp_path):
+    runs = planned("shapes", out=str(tmp_path))
+    for i, run in enumerate(runs):
+        fake(run, 3 + i / 10)
+    rows = [results.facts_of(subject_of(run)) for run in runs]
+    axes = results.draw(rows, [], ["n_embd"], [run.directory for run in runs]).axes[-1]
+    lowest = [min(line.get_ydata()) for line in axes.lines]
+    assert lowest == [3 + i / 10 for i in range(len(runs)) for _ in ("train_loss", "val_loss")]
+
+
+def test_a_single_run_has_its_facts_in_the_table(tmp_path):
+    (run,) = planned("from_zero", out=str(tmp_path))
+    fake(run, 2.5)
+    show("from_zero", tmp_path, [run])
+    (table,) = load(tmp_path / "experiment.json").tables
+    assert table.rows[0]["validation loss"] == 2.5 and table.rows[0]["tokens"] == run.tokens
+    assert (tmp_path / "experiment.png").stat().st_size > 5000

@@ -8,11 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import forks
+import local_hub
 import pytest
 from conftest import ROOT
 
 from nanostories.checkpoints.checkpoint import runs_below
+from nanostories.corpus import builtin_stories
 from nanostories.figures import save_figure
+from nanostories.files import read_json
+from nanostories.generation.samples_file import read_rows
 from nanostories.results import load, to_text
 from nanostories.sweeps import lists, runner
 from nanostories.sweeps.measures import MEASURES
@@ -40,6 +44,7 @@ def toy(listed: lists.Runs) -> lists.Runs:
             settings.get("architecture"),
             settings.get("contrast"),
             settings.get("data"),
+            settings.get("loss_on"),
         )
         small = {key: min(value, LARGEST[key]) for key, value in settings.items() if key in LARGEST}
         small |= dict(n_layer=3) if "compressor" in settings.get("architecture", "") else {}
@@ -101,6 +106,7 @@ def in_process(quick, tmp_path):
     )
     quick.setattr("nanostories.figures.save_figure", draw_the_list)
     quick.setattr("nanostories.sweeps.measures.PROMPTS", 6)
+    quick.setattr("nanostories.sweeps.measures.COPIED", 6)
     quick.setattr("nanostories.sweeps.measures.STORIES_READ", 20)
     scale = replace(lists.SCALES["small"], config=str(config), learning_rate=None, min_steps=1)
     quick.setitem(lists.SCALES, "small", scale)
@@ -125,11 +131,11 @@ def test_a_list_ends_with_its_table_and_picture(
     assert to_text(load(directory / "experiment.json")) in said and "| run" in said
     for ending, begins in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
         picture = (directory / f"experiment{ending}").read_bytes()
-        is_large = experiment.picture in ("panels", "law", "neurons")
+        is_large = experiment.picture in ("panels", "law", "neurons", "curves")
         assert picture.startswith(begins) and (len(picture) > 5000) == is_large
     expected = {
         "scores": "fluency by ",
-        "beginnings": "beginning 3",
+        "beginnings": "three_beginnings-3",
         "probes": "context right",
         "instruct": "words: each",
         "unseen": "unseen words",
@@ -150,7 +156,7 @@ def test_a_list_ends_with_its_table_and_picture(
             "experiments.py",
             name,
             *places,
-            "--models",
+            "--only_models",
             *trained,
             f"--grade=--judge lm:{trained[0]}",
         )
@@ -158,6 +164,13 @@ def test_a_list_ends_with_its_table_and_picture(
         assert [row["run"].split("--")[-1] for row in again] == [row["run"] for row in rows]
         assert all(row["n_embd"] == "16" and row["context right"] for row in again)
         assert any("consistency" in column and again[0][column] for column in again[0])
+    if name == "instruct_ood":  # both models continue the same
+        both = [read_rows(run / "samples.jsonl") for run in trained]
+        asked = [{key: row["prompt"] for key, row in rows.items()} for rows in both]
+        assert len(both) == 2 and asked[0] == asked[1]
+    if name == "memorization":
+        (table, *_) = load(directory / "rouge.json").tables
+        assert any("highest F with 5 other" in row["metric"] for row in table.rows)
     if name == "attention":  # what is measured is not measured again
         quick.setattr(runner, "call", lambda command: pytest.fail(str(command)))
         in_process("experiments.py", name, *places_of_list, limit)
@@ -165,6 +178,45 @@ def test_a_list_ends_with_its_table_and_picture(
         assert {row["MB, batch 32"] for row in rows} == {"oom"} and float(
             rows[0]["MB, batch 2"]
         ) > 50
+
+
+@pytest.fixture
+def hub(quick, tmp_path):
+    """A hub with TinyStories, a GPT-Neo and a GPT-2 in the published layouts, at toy size."""
+    folder = tmp_path / "hub"
+    stories = folder / "datasets" / "roneneldan" / "TinyStories"
+    stories.mkdir(parents=True)
+    texts = [story.text for story in builtin_stories.stories(120)]
+    for name, own in (("train", texts[:100]), ("valid", texts[100:])):
+        text = "\n<|endoftext|>\n".join(own)
+        (stories / f"TinyStories-{name}.txt").write_text(text)
+    shape = (16, 2, 2, 256)
+    local_hub.write_gpt_neo(folder / "models" / "roneneldan" / "TinyStories-1M", *shape)
+    local_hub.write_gpt2(folder / "models" / "gpt2", *shape)
+    with local_hub.serve(folder) as address:
+        url = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        quick.setattr("huggingface_hub.constants.ENDPOINT", address)
+        quick.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", url)
+        quick.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+        yield
+
+
+def test_published_lists_need_a_hub_and_nothing_else(in_process, quick, hub, tmp_path):
+    """Stories and models are downloaded, and are raw and whole; the list, and the report of it."""
+    models = ("hf:roneneldan/TinyStories-1M", "hf:gpt2")
+    experiment = lists.EXPERIMENTS["baselines"]
+    published = replace(experiment, published=lists.Runs({}, models=models))
+    quick.setitem(lists.EXPERIMENTS, "baselines", published)
+    quick.chdir(tmp_path)
+    short = "--sample=--n 1 --max_new_tokens 8"
+    in_process("experiments.py", "baselines", "--scale=published", short)
+    rows = read_table(tmp_path / "out" / "baselines-published" / "experiment.csv")
+    assert [row["run"] for row in rows] == ["roneneldan--TinyStories-1M", "gpt2"]
+    assert all(float(row["bits per byte by stories"]) > 2 for row in rows)
+    meta = read_json(tmp_path / "data" / "tinystories-published" / "meta.json")
+    assert meta["raw"] and meta["vocab_size"] == 50257 and meta["splits"]["val"]["stories"] == 20
+    in_process("report.py", "out")
+    assert "TinyStories-1M" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_the_table_has_all_that_is_finished_and_a_failure_is_named(

@@ -12,7 +12,8 @@ from nanostories.sweeps.plan import Run, count_parameters_and_flops, plan_runs
 from nanostories.training.config import TrainConfig, parse_command_line
 
 META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=470_000_000, sha256="-")))
-CORPORA = {name: (Path("data", name), META) for name in ("tinystories", "instruct", "instruct-ood")}
+NAMES = ("tinystories", "tinystories-published", "instruct", "instruct-ood")
+CORPORA = {name: (Path("data", name), META) for name in NAMES}
 
 
 def planned(name: str, scale: str = "small", n_seeds: int = 1, out: str = "out/x") -> list[Run]:
@@ -47,7 +48,7 @@ def test_a_step_costs_the_model_the_objective_and_muon():
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_list_has_runs_that_can_be(name, scale):
     listed, runs = getattr(EXPERIMENTS[name], scale), planned(name, scale, 2)
-    assert bool(runs) != bool(listed.models) and len({run.config.name for run in runs}) == len(runs)
+    assert (runs or listed.models) and len({run.config.name for run in runs}) == len(runs)
     for run in runs:
         assert run.config.out_dir == "out/x" and run.config.eval_interval <= 250
         assert run.config.warmup_steps == pytest.approx(
@@ -71,9 +72,9 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
     minutes, unit = row[5].split()
     expected = pytest.approx(run.flops / experiments.A100 / 60, abs=0.06)
     assert code == 0 and float(minutes) == expected and unit == "min"
-    assert "4,000 questions" in said.out  # 8 models, 50 stories, 10 times
-    dollars = float(said.out.rpartition("$")[2])
-    assert dollars == pytest.approx(4000 * experiments.REQUEST_TOKENS / 1e6, abs=0.01)
+    assert "5,000 questions" in said.out  # 8 runs, gpt2 and gpt2-medium, 50 stories, 10 times
+    dollars = float(said.out.rpartition("$")[2].split()[0])
+    assert dollars == pytest.approx(5000 * experiments.REQUEST_TOKENS / 1e6, abs=0.01)
     # without a corpus, built-in stories are assumed; another one must be there
     code, said = call("heads", "--dry_run")
     commands = [
@@ -87,9 +88,10 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
     assert "not a corpus" in call("heads", "--dry_run", "--data=real")[0]
     wrong = [
         "memory --models=hf:x",
+        "scaling --only_models=hf:x",
         "scaling --steps=5",
         "heads --budgets=1e12",
-        "heads --models=hf:x --steps=5",
+        "heads --only_models=hf:x --steps=5",
     ]
     assert all(
         "--models" in said or "--steps" in said
@@ -98,6 +100,43 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
     said = call("scaling", "--budgets", "1e12", "2e12", "--only=*-64-2-4", "--dry_run")[1].out
     assert said.count("| 2.0e12-") == 1 and "| 1.0e12-64-2-4_0 " in said and "e11" not in said
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_what_is_missing_is_named_before_anything_runs(name, tmp_path, command_line, monkeypatch):
+    """Corpora with the commands that make them, and keys; not those that are there."""
+    for variable in ("OPENAI_API_KEY", "JUDGE_API_KEY", "OPENAI_BASE_URL", "JUDGE_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    call = command_line(experiments, tmp_path)
+    published = (name, "--scale=published", "--dry_run")
+    code, said = call(*published, "--grade=--judge gpt")
+    lines = [line for line in said.out.splitlines() if line.startswith("missing: ")]
+    experiment = EXPERIMENTS[name]
+    corpora = {experiment.data}
+    corpora |= {x.get("data", experiment.data) for x in experiment.published.variants.values()}
+    assert code == 0 and lines[-1] == "missing: JUDGE_API_KEY, for gpt"
+    assert {line.split()[1] for line in lines[:-1]} == {f"data/{corpus}," for corpus in corpora}
+    assert all("python prepare.py" in line for line in lines[:-1])
+    if name == "baselines":
+        several = ("--models=api:x", "--grade=--judge gpt human lm:out/a")
+        code, said = call(*published, *several)
+        assert "missing: OPENAI_API_KEY, for api:x\nmissing: JUDGE_API_KEY, for gpt\n" in said.out
+        code, _ = call(name, "--scale=published", *several)
+        assert "OPENAI_API_KEY, for api:x; JUDGE_API_KEY, for gpt" in code
+        monkeypatch.setenv("OPENAI_API_KEY", "x")
+        assert "_API_KEY" not in call(*published, *several)[1].out
+    assert not (tmp_path / "out").exists() and not (tmp_path / "data").exists()
+
+
+def test_models_are_added_to_a_list_or_take_its_place(tmp_path, command_line):
+    call = command_line(experiments, tmp_path)
+    said = call("shapes", "--dry_run", "--models=hf:gpt2")[1].out
+    assert said.count("python train.py") == 8 and "of 9 models" in said
+    said = call("shapes", "--dry_run", "--only_models", "hf:gpt2", "hf:x")[1].out
+    assert "python train.py" not in said and "of 2 models" in said
+    said = call("baselines", "--scale=published", "--dry_run", "--models=api:x")[1].out
+    assert "of 12 models" in said and "500 stories" in said
+    assert call("shapes", "--models=hf:x", "--only_models=hf:y")[0] == 2
 
 
 @pytest.mark.parametrize("scale", SCALES)
