@@ -126,9 +126,9 @@ def run_experiment(args: argparse.Namespace) -> None:
 
     experiment = EXPERIMENTS[args.experiment]
     listed = choose_runs(experiment, args)
-    keys = missing_keys(listed, args)
+    keys = missing_keys(listed, experiment, args)
     if keys and not args.dry_run:
-        raise UserError(f"a key is missing: {'; '.join(keys)}")
+        raise UserError(f"it asks an API: set {' and '.join(keys)}")
     corpora = find_corpora(experiment, listed, args)
     directory = args.out_dir / args.experiment
     if args.scale == "published":
@@ -178,13 +178,16 @@ def choose_runs(experiment: Experiment, args: argparse.Namespace) -> Runs:
         raise UserError(f"{args.experiment} needs runs of its own: leave out --models")
     if args.only_models:
         listed = replace(listed, variants={}, steps=0, models=())
-    listed = replace(listed, models=(*listed.models, *models))
     if (args.steps and not listed.steps) or (args.budgets and not listed.budgets):
         raise UserError(
             f"{args.experiment}: --budgets is for `scaling`, --steps for other lists that train"
         )
-    budgets = tuple(args.budgets) or listed.budgets
-    return replace(listed, steps=args.steps or listed.steps, budgets=budgets)
+    return replace(
+        listed,
+        steps=args.steps or listed.steps,
+        budgets=tuple(args.budgets) or listed.budgets,
+        models=(*listed.models, *models),
+    )
 
 
 def find_corpora(experiment: Experiment, listed: Runs, args: argparse.Namespace) -> dict:
@@ -291,24 +294,26 @@ def grade_flags(listed: Runs, data: Path, args: argparse.Namespace) -> list[str]
     return flags
 
 
-def chat_judges(args: argparse.Namespace) -> list[str]:
+def chat_judges(experiment: Experiment, args: argparse.Namespace) -> list[str]:
+    if not {"scores", "beginnings"} & set(experiment.measures):
+        return []
     names = values_of("--judge", args.grade)
     return [name for name in names if name != "human" and not name.startswith("lm:")]
 
 
-def missing_keys(listed: Runs, args: argparse.Namespace) -> list[str]:
+def missing_keys(listed: Runs, experiment: Experiment, args: argparse.Namespace) -> list[str]:
     """The variables that must be set before the APIs can be asked."""
     writers = [name for name in listed.models if name.startswith("api:")]
+    judges = chat_judges(experiment, args)
     found = []
-    asked = (("OPENAI", writers, args.sample), ("JUDGE", chat_judges(args), args.grade))
-    for role, models, flags in asked:
+    for role, models, flags in (("OPENAI", writers, args.sample), ("JUDGE", judges, args.grade)):
         if models:
             # here, as `import openai` takes over a second
             from nanostories.generation.api_client import find_endpoint
 
             base_url = values_of("--base_url", flags) or [""]
             if not find_endpoint(role, base_url[-1])[1]:
-                found.append(f"{role}_API_KEY, for {', '.join(models)}")
+                found.append(f"{role}_API_KEY")
     return found
 
 
@@ -371,9 +376,9 @@ def show_api_costs(
 ) -> None:
     """By the prices and judges among the flags of --grade."""
     from nanostories.grading.chat_judge import REPLY_TOKENS, read_question
-    from nanostories.sweeps.measures import COMPLETIONS, PROMPTS, STORY_TOKENS, texts_to_begin
+    from nanostories.sweeps.measures import PROMPTS, STORY_TOKENS, texts_to_begin
 
-    judges = chat_judges(args)
+    judges = chat_judges(experiment, args)
     questions = values_of("--question", args.grade) or ["ours"]
     n_turns = sum(len(read_question(name).turns) for name in questions)
     n = int((values_of("--n", args.sample) or [SCALES[args.scale].n])[-1])
@@ -382,7 +387,7 @@ def show_api_costs(
         stories = PROMPTS * n
         graded = 4 * PROMPTS if "--controls" in args.grade else 0
     if "beginnings" in experiment.measures:
-        stories += COMPLETIONS * len(texts_to_begin(args.prompts))
+        stories += 10 * len(texts_to_begin(args.prompts))
     graded += n_models * stories
     asked = len(judges) * n_turns * graded
     written = stories * sum(name.startswith("api:") for name in listed.models)

@@ -19,7 +19,7 @@ PREPARED = {
         "tinystories",
         "--raw",
         "--vocab_size=50257",
-        f"--name={PUBLISHED_STORIES}",
+        "--name=tinystories-published",
     )
 }
 BEGINNINGS = Path(__file__).parents[2] / "prompts" / "beginnings.txt"

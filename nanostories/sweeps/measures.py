@@ -25,7 +25,6 @@ from nanostories.sweeps.plan import ROOT, Run
 from nanostories.training.run_directory import read_log
 
 PROMPTS = 50  # validation stories that every model continues
-COMPLETIONS = 10  # of each of the three beginnings
 COPIED = 100  # training stories; B shows the maximum among 100 completions
 STORY_TOKENS = 400  # limit of an API model's story
 # Shares of training stories that are shown: one reproduction's, and the paper's
@@ -80,11 +79,11 @@ def command_of(models: Subjects, result: Path | None, *arguments) -> Command:
 
 # ---- Stories, and their scores by judges ----
 def sample(subject: Subject, out: Path, settings: Settings, *how) -> Command:
-    own = ["--model", subject.model.name, "--data", subject.data, "--out", out]
+    own = ["--model", subject.model.name, "--data", subject.data, "--out", out, "--n", settings.n]
     if subject.model.kind == "api":
         own.append(f"--max_new_tokens={STORY_TOKENS}")
-    own += ["--n", settings.n, *how, *settings.sample]  # later ones win
-    return command_of([subject], None, "sample.py", *own)
+    # The last --n wins.
+    return command_of([subject], None, "sample.py", *own, *how, *settings.sample)
 
 
 def continue_stories(subject: Subject, settings: Settings) -> Command:
@@ -130,7 +129,7 @@ def beginnings(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
         for name, text in texts_to_begin(settings.prompts).items():
             out = subject.directory / name
-            yield sample(subject, out, settings, "--prompt", text, "--n", COMPLETIONS)
+            yield sample(subject, out, settings, "--prompt", text, "--n", 10)
     grade = without_controls(settings.grade)
     runs = [subject for subject in subjects if subject.run]
     if "--judge" not in shlex.join(grade) and runs:

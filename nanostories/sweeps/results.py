@@ -22,7 +22,7 @@ from nanostories.sweeps.lists import Experiment
 from nanostories.sweeps.measures import Settings, Subject, cells
 from nanostories.tables import write_table
 from nanostories.training.config import TrainConfig
-from nanostories.training.curves import POINTS, draw_loss, loss_figure, read_curve
+from nanostories.training.curves import draw_loss, loss_figure, read_curve
 from nanostories.training.run_directory import read_log
 
 SCHEDULE = "name seed max_steps warmup_steps eval_interval learning_rate compile".split()
@@ -221,15 +221,19 @@ def draw_panel(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[st
     lines = {}
     for column in columns:
         for row in rows:
+            x = row.get(axis)
             value = value_of(row.get(column))
-            if value is not None and row.get(axis) is None and axis not in SIZES:
-                draw_level(axes, value, row["label"])
-            elif value is not None and row.get(axis) is not None:
+            if value is not None and x is not None:
                 key = series_of(row, rows, axis)
                 if len(columns) > 1:
                     key += (column.partition(" by ")[2],)
-                points = lines.setdefault(key, {}).setdefault((row[axis], row["label"]), [])
+                points = lines.setdefault(key, {}).setdefault((x, row["label"]), [])
                 points.append(row[column])
+            elif value is not None and axis not in SIZES:
+                # a model that was not trained here: it has no place on the axis
+                axes.axhline(value, linestyle=":", color="0.5")
+                place = axes.get_yaxis_transform()
+                axes.annotate(row["label"], (0, value), xycoords=place, fontsize=6)
     for i, (key, points) in enumerate(lines.items()):
         draw_line(axes, points, axis, f"C{i % 10}", ", ".join(key))
     axes.set_axis_on()
@@ -237,13 +241,6 @@ def draw_panel(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[st
         axes.legend(fontsize=6)
     set_scale(axes, axis, sorted({row[axis] for row in rows if row.get(axis) is not None}))
     axes.grid(alpha=0.3)
-
-
-def draw_level(axes: Axes, value: float, name: str) -> None:
-    """Of a model that was not trained here, so that it has no place on the axis."""
-    axes.axhline(value, linestyle=":", color="0.5")
-    place = axes.get_yaxis_transform()
-    axes.text(1, value, name, fontsize=6, horizontalalignment="right", transform=place)
 
 
 def draw_line(axes: Axes, points: dict, axis: str, color: str, label: str) -> None:
@@ -296,12 +293,11 @@ def set_scale(axes: Axes, axis: str, values: Sequence) -> None:
 
 def draw_curves(axes: Axes, runs: Sequence[Path]) -> None:
     axes.set_axis_on()
-    most = POINTS // (2 * len(runs))
     for i, run in enumerate(runs):
         points = [(row["tokens"] / 1e6, row) for row in read_curve(run / "log.csv")]
-        color = f"C{i % 10}"
-        draw_loss(axes, points, "train_loss", most, alpha=0.4, linewidth=0.8, color=color)
-        draw_loss(axes, points, "val_loss", most, marker=".", label=run.name, color=color)
+        style = dict(most=len(points), color=f"C{i % 10}")
+        draw_loss(axes, points, "train_loss", alpha=0.4, linewidth=0.8, **style)
+        draw_loss(axes, points, "val_loss", marker=".", label=run.name, **style)
     axes.set(xlabel="million tokens", ylabel="loss (pale: training)")
     axes.legend(fontsize=6)
     axes.grid(alpha=0.3)
