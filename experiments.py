@@ -90,8 +90,8 @@ def parse_arguments() -> argparse.Namespace:
         type=existing_file,
         default=[],
         metavar="FILE",
-        help="for `prompts`: also continue these, as probe.py --prompts; and those of a .txt are"
-        " graded, in place of our three beginnings",
+        help="lines of text: continue these instead of validation stories or of our three"
+        " beginnings; lists that probe also continue them as probe.py --prompts",
     )
     parser.add_argument(
         "--sample",
@@ -151,9 +151,9 @@ def run_experiment(args: argparse.Namespace) -> None:
     settings = Settings(
         directory,
         n=SCALES[args.scale].n,
-        sample=[*listed.sample_flags, *args.sample],
+        sample=[*experiment.sample_flags, *args.sample],
         grade=grade_flags(listed, data, args),
-        prompts=args.prompts,
+        prompts=args.prompts or listed.prompts,
         memory_limit=args.memory_limit,
     )
     if subjects:

@@ -35,7 +35,7 @@ class Runs:
     steps: int = 0  # length of each run; 0: nothing is trained
     budgets: tuple[float, ...] = ()  # training FLOPs
     models: tuple[str, ...] = ()  # as in sample.py --model; beside the runs, if there are any
-    sample_flags: tuple[str, ...] = ()  # for sample.py
+    prompts: tuple[Path, ...] = ()  # a file of beginnings, in place of validation stories
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Experiment:
     measures: tuple[str, ...] = ()  # names in nanostories/sweeps/measures.py
     # x-axes of its picture: settings or columns; none: a line for each run
     axes: tuple[str, ...] = ()
-    # or curves, law, neurons, or the file name of a picture that a measure draws
-    picture: str = "panels"
+    picture: str = "panels"  # or law, neurons, or the file name of a picture that a measure draws
     curves: bool = False  # also draw the losses over tokens
     data: str = "tinystories"
+    sample_flags: tuple[str, ...] = ()  # for sample.py
     own_prompts: bool = False  # each run continues stories of its own corpus, not of this one
     checkpoints: bool = False  # compare the kept checkpoints of runs, and not only the last
 
@@ -143,7 +143,6 @@ THREE_SMALL_RUNS = Runs(shapes("32-4-4 64-4-4 128-4-4"), 250)
 TWO_SMALL_SHAPES = shapes("64-4-4 128-4-4")
 TWO_SHAPES = shapes("256-8-8 512-8-8", architecture="gpt2")
 OOD_VARIANTS = {"any": dict(data="instruct"), "never-both": {}}
-OOD_QUESTIONS = ("--ask", "words", "summary", "words,summary")
 
 EXPERIMENTS = {
     "shapes": Experiment(
@@ -191,7 +190,7 @@ EXPERIMENTS = {
         small=THREE_SMALL_RUNS,
         published=Runs({}, models=PUBLISHED + GPT2),
         measures=("bits_per_byte", "scores"),
-        picture="grades.png",
+        picture="grades*.png",
         data=PUBLISHED_STORIES,
     ),
     "bits_per_byte": Experiment(
@@ -225,7 +224,7 @@ EXPERIMENTS = {
         published=Runs(
             shapes("64-8-16", batch_size=8, grad_accum_steps=1, block_size=256), 230_400
         ),
-        picture="curves",
+        curves=True,
     ),
     "contrast": Experiment(
         "B: plain and contrastive models of two widths",
@@ -279,11 +278,12 @@ EXPERIMENTS = {
     "instruct_ood": Experiment(
         "P: words and summary asked for together, in training never together (never-both) or in any"
         " combination (any)",
-        small=Runs(OOD_VARIANTS, 300, sample_flags=OOD_QUESTIONS),
-        published=Runs(OOD_VARIANTS, 7200, sample_flags=OOD_QUESTIONS),
+        small=Runs(OOD_VARIANTS, 300),
+        published=Runs(OOD_VARIANTS, 7200),
         measures=("instruct",),
         picture="instruct.png",
         data="instruct-ood",
+        sample_flags=("--ask", "words", "summary", "words,summary"),
     ),
     "over_training": Experiment(
         "P, figure 3: scores over training and over the validation loss",
@@ -291,7 +291,7 @@ EXPERIMENTS = {
         published=Runs(
             shapes("64-2-16 64-8-16 256-2-16 256-8-16 768-2-16 768-8-16", keep_checkpoints="10"),
             7200,
-            sample_flags=("--prompts", str(BEGINNINGS)),
+            prompts=(BEGINNINGS,),
         ),
         measures=("probes", "scores"),
         axes=("tokens", "validation loss"),

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from nanostories.checkpoints.models import Model
 from nanostories.files import read_json
 from nanostories.generation.prompts import read_prompts
-from nanostories.generation.samples_file import EVAL, PROMPT, UNSEEN, set_file
+from nanostories.generation.samples_file import EVAL, PROMPT, UNSEEN, result_name, set_file
 from nanostories.results import Cell, Table, load
 from nanostories.sweeps.plan import ROOT, Run
 from nanostories.training.run_directory import read_log
@@ -33,7 +33,6 @@ STORIES_READ = 200  # by interpret.py
 STORIES_ABLATED = 10
 UNSEEN_PROMPTS = 20  # more would need rarer words than prompts/unseen_words.txt has
 THREE_BEGINNINGS = ROOT / "prompts" / "three_beginnings.txt"
-BEGINNINGS_GRADED = "grades-prompt.json"
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,13 @@ class Settings:
     n: int = 1  # completions of each prompt
     sample: Sequence[str] = ()  # flags of sample.py
     grade: Sequence[str] = ()  # flags of grade.py
-    prompts: Sequence[Path] = ()  # files for probe.py
+    prompts: Sequence[Path] = ()  # files of beginnings; for probe.py
     memory_limit: int = 12_000  # MB
+
+    @property
+    def set(self) -> str:
+        """Of the stories that are graded."""
+        return self.prompts[0].stem if self.prompts else EVAL
 
 
 class Command(NamedTuple):
@@ -87,32 +91,31 @@ def sample(subject: Subject, out: Path, settings: Settings, *how) -> Command:
 
 
 def continue_stories(subject: Subject, settings: Settings) -> Command:
-    """Validation stories, or the prompts that the flags of sample.py name."""
-    if has_prompts(settings):
-        return sample(subject, subject.directory, settings)
+    """Validation stories, or beginnings from a file."""
+    if settings.prompts:
+        return sample(subject, subject.directory, settings, "--prompts", settings.prompts[0])
     held_out = read_json(subject.data / "meta.json")["splits"]["val"]["stories"] - 1
     count = min(PROMPTS, held_out)
     return sample(subject, subject.directory, settings, "--eval", count)
 
 
-def has_prompts(settings: Settings) -> bool:
-    return any(flag.startswith("--prompts") for flag in settings.sample)
+def grades_file(settings: Settings, name: str) -> Path:
+    return settings.directory / f"{result_name('grades', name)}.json"
 
 
-def without_controls(flags: Sequence[str]) -> list[str]:
-    """For stories that have no true endings."""
-    return [flag for flag in flags if flag != "--controls"]
+def grade(subjects: Subjects, settings: Settings, name: str, flags: Sequence[str]) -> Command:
+    """Of the stories of one set."""
+    if name != EVAL:  # they have no true endings
+        flags = [flag for flag in flags if flag != "--controls"]
+    how = [settings.directory, "--set", name, *flags]
+    return command_of(subjects, grades_file(settings, name), "grade.py", *how)
 
 
 def scores(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
         yield continue_stories(subject, settings)
-    result = settings.directory / "grades.json"
-    flags = settings.grade
-    if has_prompts(settings):
-        flags = without_controls(flags)
-    command = command_of(subjects, result, "grade.py", settings.directory, *flags)
-    yield command._replace(stories=tuple(set_file(x.directory, EVAL) for x in subjects))
+    command = grade(subjects, settings, settings.set, settings.grade)
+    yield command._replace(stories=tuple(set_file(x.directory, settings.set) for x in subjects))
 
 
 def texts_to_begin(files: Sequence[Path]) -> dict[str, str]:
@@ -130,21 +133,19 @@ def beginnings(subjects: Subjects, settings: Settings) -> Commands:
         for name, text in texts_to_begin(settings.prompts).items():
             out = subject.directory / name
             yield sample(subject, out, settings, "--prompt", text, "--n", 10)
-    grade = without_controls(settings.grade)
+    flags = list(settings.grade)
     runs = [subject for subject in subjects if subject.run]
-    if "--judge" not in shlex.join(grade) and runs:
+    if "--judge" not in shlex.join(flags) and runs:
         # grade.py would not know whose directories these are
         best = min(runs, key=lambda run: float(read_log(run.directory / "log.csv")[-1]["bpb"]))
-        grade.append(f"--judge=lm:{best.model.name}")
-    result = settings.directory / BEGINNINGS_GRADED
-    places = [settings.directory, "--set", PROMPT]
-    yield command_of(subjects, result, "grade.py", *places, *grade)
+        flags.append(f"--judge=lm:{best.model.name}")
+    yield grade(subjects, settings, PROMPT, flags)
 
 
 def graded(subject: Subject, settings: Settings) -> Cells:
     """grammar by gpt-4o-mini; grammar by gpt-4o-mini, three_beginnings-2"""
-    found = tables(settings.directory / "grades.json", "scores")
-    found += tables(settings.directory / BEGINNINGS_GRADED, "scores")
+    found = tables(grades_file(settings, settings.set), "scores")
+    found += tables(grades_file(settings, PROMPT), "scores")
     for table in found:
         judge = table.facts["judge"]
         for row in table.rows if judge else ():

@@ -22,7 +22,7 @@ from nanostories.sweeps.lists import Experiment
 from nanostories.sweeps.measures import Settings, Subject, cells
 from nanostories.tables import write_table
 from nanostories.training.config import TrainConfig
-from nanostories.training.curves import draw_loss, loss_figure, read_curve
+from nanostories.training.curves import draw_loss, read_curve
 from nanostories.training.run_directory import read_log
 
 SCHEDULE = "name seed max_steps warmup_steps eval_interval learning_rate compile".split()
@@ -69,18 +69,14 @@ def show(
     tables = [table]
     figure = None
     places = [(subject.name, subject.directory) for subject in subjects]
-    runs = [subject.model.directory for subject in subjects if subject.model.kind == "run"]
     if experiment.picture == "law":
         tables += scaling_law.tables(rows)
         figure = scaling_law.draw(rows)
     elif experiment.picture == "neurons":
         tables.append(neuron_kinds.examples(places))
         figure = neuron_kinds.draw(places)
-    elif experiment.picture == "curves":
-        logs = {run.name: read_curve(run / "log.csv") for run in runs}
-        figure = loss_figure(logs, dict.fromkeys(logs, name))
     elif experiment.picture == "panels":
-        curves = runs if experiment.curves else []
+        curves = [x.directory for x in subjects if x.run] if experiment.curves else []
         figure = draw(rows, list(measured), experiment.axes, curves)
     else:  # a measure has drawn it
         copy_picture(experiment.picture, directory)

@@ -11,7 +11,7 @@ from nanostories.checkpoints.models import open_model
 from nanostories.results import Table, load, save, to_text
 from nanostories.sweeps import results
 from nanostories.sweeps.lists import EXPERIMENTS
-from nanostories.sweeps.measures import Settings, Subject
+from nanostories.sweeps.measures import Settings, Subject, commands, texts_to_begin
 from nanostories.sweeps.plan import Run
 from nanostories.sweeps.scaling_law import best_of_budgets, fit_laws, fit_power_law
 from nanostories.tables import read_table
@@ -191,3 +191,22 @@ def test_a_single_run_has_its_facts_in_the_table(tmp_path):
     (table,) = load(tmp_path / "experiment.json").tables
     assert table.rows[0]["validation loss"] == 2.5 and table.rows[0]["tokens"] == run.tokens
     assert (tmp_path / "experiment.png").stat().st_size > 5000
+
+
+def test_stories_of_a_file_of_beginnings_are_a_set_of_their_own(tmp_path):
+    """Graded without controls, as they have no true endings."""
+    (run,) = planned("from_zero", out=str(tmp_path))
+    fake(run, 2.5)
+    subject = subject_of(run)
+    flags = ["--judge", "a", "--controls"]
+    mine = tmp_path / "mine.txt"
+    mine.write_text("Tom had\nMia ran to the\n")
+    settings = Settings(tmp_path, grade=flags, prompts=[mine], sample=["--n", "3"])
+    story, grade = [x.arguments for x in commands(["scores"], [subject], settings)]
+    assert story[-4:] == ["--prompts", str(mine), "--n", "3"] and "--eval" not in story
+    assert grade == ["grade.py", str(tmp_path), "--set", "mine", "--judge", "a"]
+    # and one by one, in place of our three
+    *stories, grade = [x.arguments for x in commands(["beginnings"], [subject], settings)]
+    begun = [x[x.index("--prompt") + 1] for x in stories]
+    assert begun == ["Tom had", "Mia ran to the"] and "--controls" not in grade
+    assert list(texts_to_begin([])) == [f"three_beginnings-{i}" for i in (1, 2, 3)]

@@ -16,7 +16,7 @@ from nanostories.checkpoints.checkpoint import runs_below
 from nanostories.corpus import builtin_stories
 from nanostories.figures import save_figure
 from nanostories.files import read_json
-from nanostories.generation.samples_file import read_rows
+from nanostories.generation.samples_file import EVAL, read_rows, set_file
 from nanostories.results import load, to_text
 from nanostories.sweeps import lists, runner
 from nanostories.sweeps.measures import MEASURES
@@ -131,7 +131,7 @@ def test_a_list_ends_with_its_table_and_picture(
     assert to_text(load(directory / "experiment.json")) in said and "| run" in said
     for ending, begins in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
         picture = (directory / f"experiment{ending}").read_bytes()
-        is_large = experiment.picture in ("panels", "law", "neurons", "curves")
+        is_large = experiment.picture in ("panels", "law", "neurons")
         assert picture.startswith(begins) and (len(picture) > 5000) == is_large
     expected = {
         "scores": "fluency by ",
@@ -165,7 +165,7 @@ def test_a_list_ends_with_its_table_and_picture(
         assert all(row["n_embd"] == "16" and row["context right"] for row in again)
         assert any("consistency" in column and again[0][column] for column in again[0])
     if name == "instruct_ood":  # both models continue the same
-        both = [read_rows(run / "samples.jsonl") for run in trained]
+        both = [read_rows(set_file(run, EVAL)) for run in trained]
         asked = [{key: row["prompt"] for key, row in rows.items()} for rows in both]
         assert len(both) == 2 and asked[0] == asked[1]
     if name == "memorization":
