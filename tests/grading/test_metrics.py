@@ -24,7 +24,8 @@ def test_every_score_and_metric_stands_in_the_table_and_no_other(tmp_path, grade
     assert {row["is"] for row in defined} == {
         METRICS[name].about for name in METRICS.keys() - {"bpb"}
     }
-    assert {*read_question("ours").scores, "age"} == CHAT.keys()
+    told = Story("Once", " upon a time.", "Words: cat")
+    assert {*read_question("ours").names(told), "age"} == CHAT.keys()
     for score in [*METRICS.values(), *CHAT.values(), *LIKELIHOOD.values()]:
         assert score.about and score.better in ("higher", "lower", "") and format(0.5, score.form)
         assert score.scale[0] < score.scale[1]
