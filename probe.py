@@ -8,7 +8,7 @@ $ python probe.py out/demo --prompts mine.txt  # prompts without answers: greedy
 $ python probe.py out/demo --checkpoint all  # every step that train.py --keep_checkpoints kept
 $ python probe.py out/ --pairs  # grammar: out/grammar.json, .csv, .png, .svg
 $ python probe.py out/ --pairs zorro/  # pairs of BLiMP or Zorro: out/grammar-zorro.json, .csv, .png
-$ python probe.py out/a out/b --loss_by_kind  # which tokens cost how much: out/a/loss_by_kind.html
+$ python probe.py out/a out/b --loss_by_kind  # which tokens cost how much: out/loss_by_kind.html
 
 The paper shows what its models write after prompts for facts, reasoning and context tracking; here
 we count right answers. A model is right if the right answer has a higher log-likelihood per byte
@@ -22,6 +22,7 @@ import itertools
 import math
 import sys
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
@@ -103,7 +104,7 @@ def parse_arguments() -> argparse.Namespace:
         default=64,
         help="limit of the greedy continuations, which end with their sentence (default: 64)",
     )
-    parser.add_shared("out", help="directory to write to (default: the first one given)")
+    parser.add_shared("out", help="directory to write to (default: the one that holds the runs)")
     return parser.parse_args()
 
 
@@ -203,10 +204,9 @@ def probe_all(args: argparse.Namespace) -> None:
                 row |= own
             verdicts = [own[f"{name} verdict"] for own in columns]
             right[name] = [verdict == "right" if verdict else None for verdict in verdicts]
+    if not args.prompts:
+        warnings = unlike_prompts(models)
     for name, model in models.items():
-        trait = "" if args.prompts else unlike_prompts(model)
-        if trait:
-            warnings.append(f"{name} was trained on other text than these prompts: {trait}")
         note = partly_trained(model.directory) if model.kind == "run" else ""
         if note:
             warnings.append(f"{name}{note}: stopped, or still being trained")
@@ -306,18 +306,35 @@ def compare_models(args: argparse.Namespace) -> None:
     stem, tables, figure = compare(args, models)
     path = args.out / f"{stem}.json"
     sources = itertools.chain.from_iterable(model.files for model in models)
-    save(path, "probe.py", tables, sources=sources, figure=figure)
+    warnings = []
+    if args.pairs == GRAMMAR:
+        warnings = unlike_prompts({model.label(args.out): model for model in models})
+    save(path, "probe.py", tables, warnings, sources, figure)
     print(f"\nwrote {path}, .png and .svg; next: python report.py {args.out}")
 
 
-def unlike_prompts(model: Model) -> str:
-    """How its training stories differ from our prompts; "" if they do not, or are gone."""
-    if not model.corpus:
-        return ""
-    meta, stories = load_stories(model.corpus, "val")
-    if "headers" in meta:
-        return "under headers"
-    return "" if looks_english(stories) else "not English"
+def unlike_prompts(models: dict[str, Model]) -> list[str]:
+    """A warning for each model whose training stories are known, and unlike our prompts."""
+    warnings = []
+    for name, model in models.items():
+        if not model.corpus:
+            continue
+        meta, stories = load_stories(model.corpus, "val")
+        trait = "" if looks_english(stories) else "not English"
+        if "headers" in meta:
+            trait = "under headers"
+        if trait:
+            warnings.append(f"{name} was trained on other text than these prompts: {trait}")
+    return warnings
+
+
+def directory_of(args: argparse.Namespace) -> Path:
+    """That of the results: the run, or the directory in which several lie side by side."""
+    if not args.runs:
+        return open_model(args.model[0]).directory
+    first, *others = args.runs
+    side_by_side = all(run.resolve().parent == first.resolve().parent for run in others)
+    return first.parent if others and side_by_side else first
 
 
 def main():
@@ -327,7 +344,7 @@ def main():
         if not args.runs and not args.model:
             args.runs = [open_model().directory]
         if not args.out:
-            args.out = args.runs[0] if args.runs else open_model(args.model[0]).directory
+            args.out = directory_of(args)
         if args.pairs or args.loss_by_kind:
             compare_models(args)
         else:

@@ -15,7 +15,7 @@ from nanostories.generation.samples_file import EVAL, read_rows
 from nanostories.pages.found import Found
 from nanostories.pages.html import language_of
 from nanostories.pages.stories import LONGEST
-from nanostories.results import Cell, Table, load, table_html
+from nanostories.results import Cell, Result, Table, load, table_html
 from nanostories.training.curves import read_curve
 
 FORMATS = {
@@ -27,13 +27,15 @@ FORMATS = {
     "flagged as copies": "",
     "tokens/s": ",.0f",
 }
-ABOUT = (
-    "Bits per byte: the lowest, on the validation stories. Grammar: pairs of sentences of which the"
-    " right one is likelier (chance is 50%). Facts: prompts answered right (chance is 25%). Fluency"
-    " and consistency: by the first judge, beside the true endings. Flagged: completions that copy"
-    " a training story. Bold: certainly the best, as its 95% interval lies above those of all"
-    " other runs."
-)
+ABOUT = {
+    "bits per byte": "the lowest, on the validation stories",
+    "grammar": "pairs of sentences of which the right one is likelier; chance is 50%",
+    "facts": "prompts answered right; chance is 25%",
+    "fluency": "by the first judge, beside the true endings",
+    "consistency": "by the first judge, beside the true endings",
+    "flagged as copies": "completions that copy a training story",
+}
+BOLD = "Bold: certainly the best, as its 95% interval lies above those of all other runs."
 
 
 def overview_section(found: Found) -> str:
@@ -49,7 +51,7 @@ def overview_section(found: Found) -> str:
     if not rows:
         return ""
     truth = {"run": "(true endings)"}
-    notes = {}
+    notes = []
     for path, figures in found.contents("*.json", read_figures).items():
         for name, figure, cell, note in figures:
             run = path.parent if name == path.parent.name else path.parent / name
@@ -57,9 +59,11 @@ def overview_section(found: Found) -> str:
             if name == "(true ending)":
                 row = truth
             if row and row.get(figure) is None:
+                if note and isinstance(cell, list):
+                    cell = cell[0]  # shown without an interval, so that it is never the best
                 row[figure] = cell
                 if note:
-                    notes[row["run"]] = note
+                    notes.append(f"{row['run']}, {figure}: {note}.")
     table = Table("", list(rows.values()), FORMATS)
     best = {name: best_of(name, table.rows) for name in FORMATS}
     if len(truth) > 1:
@@ -69,8 +73,8 @@ def overview_section(found: Found) -> str:
             for row in table.rows:
                 row.pop(name, None)
     content = table_html(table, bold={(row, name) for name, row in best.items() if row})
-    remarks = [f"{run}: {note}." for run, note in notes.items()]
-    about = html.escape(" ".join([ABOUT, *remarks]))
+    meanings = [f"{name}: {ABOUT[name]}." for name in table.columns if name in ABOUT]
+    about = html.escape(" ".join([*meanings, BOLD, *notes]))
     return f"{content}<p>{about}</p>{one_story_each(found, rows)}"
 
 
@@ -78,28 +82,30 @@ def read_figures(path: Path) -> list[tuple[str, str, Cell, str]]:
     """figures_of a result; none of another JSON."""
     if "tables" not in read_json(path):
         return []
-    return list(figures_of(load(path).tables))
+    return list(figures_of(load(path)))
 
 
-def figures_of(tables: list[Table]) -> Iterator[tuple[str, str, Cell, str]]:
+def figures_of(result: Result) -> Iterator[tuple[str, str, Cell, str]]:
     """(name of a run, one of FORMATS, its cell, why not to believe it); of stories, those of the
     set eval"""
-    for table in tables:
+
+    def warning_of(run: str) -> str:
+        about_it = [text for text in result.warnings if text.startswith(f"{run} ")]
+        return about_it[0].removeprefix(run).strip() if about_it else ""
+
+    for table in result.tables:
         kind = table.facts.get("kind")
         for row in table.rows:
             name = next(iter(row.values()))
             if kind == "pairs" and name == "all":
                 for model, cell in list(row.items())[1:]:
-                    yield model, "grammar", cell, ""
+                    yield model, "grammar", cell, warning_of(model)
             if kind == "shares":
-                yield name, "facts", row.get("facts"), ""
+                yield name, "facts", row.get("facts"), warning_of(name)
             if kind == "scores" and table.facts["judge"] and table.facts["set"] == EVAL:
-                note = table.notes.get(name, "")
                 for score in ("fluency", "consistency"):
-                    cell = row.get(score)
-                    if note and cell:
-                        cell = cell[0]  # shown without an interval, so that it is never the best
-                    yield name, score, cell, note
+                    note = table.notes.get(name) or table.notes.get(score, "")
+                    yield name, score, row.get(score), note
             if kind == "flags" and row["flagged"] == "copy" and row["set"] == EVAL:
                 yield name, "flagged as copies", row["completions"], ""
 

@@ -147,7 +147,15 @@ def test_the_overview_joins_what_the_commands_found(out):
     table.notes = {"b": "stories by the judge itself"}
     save(out / "grades.json", "grade.py", [table])
     section = sections(out)["Overview"]
-    assert "<b>0.8" not in section and "b: stories by the judge itself" in section
+    assert "<b>0.8" not in section and "b, consistency: stories by the judge itself" in section
+    table.notes = {"consistency": "cannot tell true endings from shuffled ones"}
+    save(out / "grades.json", "grade.py", [table])
+    pairs = Table("", pairs, facts={"kind": "pairs"})
+    save(out / "grammar.json", "probe.py", [pairs], ["a was trained on other text: not English"])
+    section = sections(out)["Overview"]
+    assert "b, consistency: cannot tell" in section and "a, grammar: was trained on" in section
+    cells = dict(zip(head, table_of(section)[1]))
+    assert cells["grammar"] == "70%" and cells["consistency"] == "0.50"
 
 
 def test_the_runs_are_those_of_their_logs(out):
