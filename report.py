@@ -14,7 +14,7 @@ import html
 import sys
 from pathlib import Path
 
-from nanostories.cli import Parser, UserError, one_line_errors
+from nanostories.cli import Parser, UserError, existing_path, one_line_errors
 from nanostories.files import read_json, write_bytes
 from nanostories.results import load, outdated, to_html
 
@@ -82,7 +82,7 @@ def main():
     parser.add_argument(
         "directories",
         nargs="*",
-        type=Path,
+        type=existing_path,
         default=[Path("out")],
         help="runs, or directories of runs",
     )
