@@ -310,7 +310,8 @@ def compare_models(args: argparse.Namespace) -> None:
     if args.pairs == GRAMMAR:
         warnings = unlike_prompts({model.label(args.out): model for model in models})
     save(path, "probe.py", tables, warnings, sources, figure)
-    print(f"\nwrote {path}, .png and .svg; next: python report.py {args.out}")
+    others = [x for x in (".png", ".svg", ".html") if path.with_suffix(x).exists()]
+    print(f"\nwrote {path}, {', '.join(others)}; next: python report.py {args.out}")
 
 
 def unlike_prompts(models: dict[str, Model]) -> list[str]:
