@@ -115,11 +115,15 @@ def grade_runs(args: argparse.Namespace) -> None:
 
             page = write_page(groups, directory)
             print(f"open {page}; the file that it saves goes to {directory}/, beside it")
-        comparisons = [by_metrics(group) for group in groups]
-        comparisons += by_people(groups, directory)
+        people = by_people(groups, directory)
+        if args.judge == [JUDGE] and not people:
+            return  # nobody has read yet: other judges' tables stay
+        comparisons = [by_metrics(group) for group in groups] + people
         comparisons += by_likelihood(groups, cache, args)
         chat_comparisons, stopped = by_chat(chat_judges, groups, cache, args)
         comparisons += chat_comparisons
+    if stopped and not any(comparison.scores for comparison in chat_comparisons):
+        raise stopped  # such as a wrong name of a judge: what was found before stays
     path = directory / f"{result_name('grades', args.set)}.json"
     write_results(path, args.set, runs, comparisons)
     if stopped:

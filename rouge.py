@@ -340,7 +340,7 @@ def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]
 # ---- The command ----
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
-    runs = "directories with samples/ by sample.py (default: the newest run)"
+    runs = "runs with samples/ by sample.py, or directories of runs (default: the newest run)"
     parser.add_argument("runs", nargs="*", type=existing_path, help=runs)
     parser.add_shared("data")
     sets = "names of their sets (default: eval train, those that are there)"
@@ -356,14 +356,23 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def runs_with_samples(place: Path) -> list[Path]:
+    """A run itself, or those in a directory of runs."""
+    below = sorted({path.parent.parent for path in place.glob("*/samples/*.jsonl")})
+    return [place] if (place / "samples").exists() or not below else below
+
+
 def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
     """Analyzes each set: by default the completions of validation stories, then of training
     stories, where there are any."""
     model = model_directory(run)  # out/demo for its samples in out/demo/temperature-0.3
     sets = {name: read_rows(set_file(run, name)) for name in args.set}
     if not any(sets.values()):
-        remedy = f"write some: python sample.py --model {model} --eval 50; or choose a --set"
-        raise UserError(f"{set_file(run, args.set[0])}: no completions there; {remedy}")
+        others = ", ".join(sorted(path.stem for path in run.glob("samples/*.jsonl"))) or "none"
+        raise UserError(
+            f"{set_file(run, args.set[0])}: no completions there; `python sample.py --eval 50`"
+            f" writes eval.jsonl; --set takes one that is there: {others}"
+        )
     if args.data is None and not (model / "ckpt.pt").exists():
         raise UserError(
             f"{run}: not a run of train.py; name the training set, as in --data data/tinystories"
@@ -406,7 +415,10 @@ def main() -> None:
     with one_line_errors(
         "rouge.py", interrupted="files of runs that were finished are written, others unchanged"
     ):
-        runs = list({run.resolve(): run for run in args.runs or [newest_run()]}.values())
+        runs = {}
+        for place in args.runs or [newest_run()]:
+            runs |= {run.resolve(): run for run in runs_with_samples(place)}
+        runs = list(runs.values())
         analyses = []
         for run in runs:
             analyses += analyze_run(run, args)

@@ -65,17 +65,19 @@ def test_what_stays_odd_is_counted_and_asked_again_later(grade_py, api, tmp_path
     )
     code, printed = grade_py()
     assert "some gradings failed" in code and "1 gradings failed: grammar is None" in printed.err
-    failed = {row["run"]: row.get("failed", 0) for row in rows_of(tmp_path / "out", "scores")}
+    failed = {row["run"]: row.get("ungraded", 0) for row in rows_of(tmp_path / "out", "scores")}
     assert failed == {"a": 1, "b": 0, "(true ending)": 0} and len(api.requests) == 19 + TRIES
     assert not [row for row in rows_of(tmp_path / "out", "differences") if row["judge"]]
     api.fault = lambda number, request: None
     assert grade_py()[0] == 0 and len(api.requests) == 20 + TRIES
 
 
-def test_a_judge_that_never_grades_is_given_up_early(grade_py, api):
+def test_a_judge_that_never_grades_is_given_up_early(grade_py, api, tmp_path):
+    """And what was found before stays."""
     api.fault = lambda number, request: ("say", "As a poet, I only rhyme.")
     code, _ = grade_py("--controls", "--concurrency", "1")
     assert "I only rhyme" in code and len(api.requests) == HOPELESS
+    assert not (tmp_path / "out" / "grades.json").exists()
 
 
 def test_an_interrupted_conversation_goes_on(grade_py, api, tmp_path):
@@ -95,10 +97,9 @@ def test_one_model_that_is_forbidden_leaves_the_other_its_grades(grade_py, api, 
     api.fault = lambda number, request: ("status", 403) if request["model"] == "forbidden" else None
     code, printed = grade_py("--judge", "forbidden", "--concurrency", "2")
     assert "403" in code and "forbidden" in code and "\n" not in code
-    failed = {
-        row["judge"]: row["failed"] for row in rows_of(tmp_path / "out", "scores") if row["judge"]
-    }
-    assert failed["rules"] == 0 and failed["forbidden"] > 0
+    rows = [row for row in rows_of(tmp_path / "out", "scores") if row["judge"]]
+    ungraded = {row["judge"]: row["ungraded"] for row in rows}
+    assert ungraded["rules"] == 0 and ungraded["forbidden"] > 0
     assert sum(request["model"] == "forbidden" for request in api.requests) < 20
 
 
