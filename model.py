@@ -80,13 +80,19 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x, layer, attend: Attend):
+        x = self.add_attention(x, layer, attend)
+        return self.add_mlp(x)
+
+    def add_attention(self, x, layer, attend: Attend):
         B, T, C = x.shape
         qkv = self.qkv(self.ln_1(x)).view(B, T, 3, self.n_head, C // self.n_head)
         q, k, v = qkv.unbind(2)  # (B, T, H, D) each
         if self.scale:  # applied to q, so that no attention function needs to know about it
             q = q * self.scale
         y = attend(layer, q, k, v).flatten(2)  # (B, T, H, D) -> (B, T, C)
-        x = x + self.dropout(self.attention_out(y))
+        return x + self.dropout(self.attention_out(y))
+
+    def add_mlp(self, x):
         return x + self.dropout(self.mlp_out(gelu_new(self.mlp_in(self.ln_2(x)))))
 
 

@@ -5,19 +5,21 @@ sequence, and which decodes the next two tokens.
 
     encoder   the two embeddings of a pair, joined, through a linear map; then blocks, causal over
               pairs
-    decoder   blocks whose queries come from the tokens and whose keys and values come from the
-              source: the two tokens of a pair are decoded from all pairs before it, the second one
-              from the first one, too
+    decoder   blocks of attention to the tokens so far, attention to the source, and an MLP: the two
+              tokens of a pair are decoded from all pairs before it, the second one from the first
+              one, too
 
 So every token is predicted from all before it, as in model.py, and loss and bpb can be compared.
-The blocks are GPT-2's, as all of that reproduction's are. It gives widths and batch sizes only; the
-rest is decided so:
+The decoder is that of Vaswani et al. (2017), which "source" and "target" suggest. The blocks are
+GPT-2's, as all of that reproduction's are. It gives widths and batch sizes only; the rest is
+decided by us:
 
-- n_layer counts all blocks: half are the encoder's (one fewer if odd), half the decoder's. Their
-  parameters are those of a GPT-2 of the same shape; the linear map and the vectors around it add
-  2 C² + 4 C.
-- Pairs see earlier pairs in the encoder. The decoder has no self-attention: earlier tokens are in
-  the source, and attention over all T tokens would take back the memory that pairs save.
+- n_layer counts all blocks: half are the encoder's (one fewer if odd), half the decoder's. A block
+  of the decoder has 4 C² parameters more than one of GPT-2 of the same shape.
+- The pairs that a token may see are those that are complete, itself included: else it would see
+  what it predicts. In the encoder, too, pairs see earlier pairs only.
+- The first source is a learned vector, before any pair is complete.
+- Encoder and decoder share the embeddings of tokens and positions.
 
 >>> logits, loss = Compressor(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))(tokens, targets)
 $ python train.py configs/ts_8m.py --architecture=compressor
@@ -29,29 +31,38 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model import Attend, Block, GPTNeo, GPTNeoConfig, gelu_new
+from model import Attend, Block, GPTNeo, GPTNeoConfig
 
 
 class DecoderBlock(Block):
-    """A block whose queries come from the tokens, and whose keys and values come from a source."""
+    """A block with attention to a source between its own attention and its MLP."""
 
-    def forward(self, x: Tensor, layer: int, attend: Attend, source: Tensor) -> Tensor:
-        """x: (B, 2 P, C), two tokens for each position of the source. source: (B, P, C)."""
-        B, P, C = source.shape
-        q_weight, kv_weight = self.qkv.weight.split([C, 2 * C])
-        q_bias, kv_bias = self.qkv.bias.split([C, 2 * C])
-        q = F.linear(self.ln_1(x), q_weight, q_bias) * self.scale
-        kv = F.linear(source, kv_weight, kv_bias)
+    def __init__(self, config: GPTNeoConfig):
+        super().__init__(config)
+        C = config.n_embd
+        self.ln_source = nn.LayerNorm(C)
+        self.q_source = nn.Linear(C, C)
+        self.kv_source = nn.Linear(C, 2 * C)
+        self.source_out = nn.Linear(C, C)
+
+    def forward(
+        self, x: Tensor, layer: int, attend: Attend, source: Tensor, attend_to_pairs: Attend
+    ) -> Tensor:
+        """x: (B, T, C). source: (B, P, C), P = T // 2 + 1."""
+        x = self.add_attention(x, layer, attend)
+        B, T, C = x.shape
+        P = source.size(1)
+        q = self.q_source(self.ln_source(x)) * self.scale
+        # At position i of the source, token 2 i - 1 predicts the first token of pair i, and token
+        # 2 i the second. Zeros stand for token -1, and for the last one if T is even.
+        q = F.pad(q, (0, 0, 1, 1 - T % 2))  # (B, 2 P, C)
         heads = (B, P, 2, self.n_head, -1)
-        k, v = kv.view(heads).unbind(2)  # (B, P, H, D) each
-
+        k, v = self.kv_source(source).view(heads).unbind(2)  # (B, P, H, D) each
         # The first tokens of all pairs, then the second: both see the source up to their position.
-        outputs = [attend(layer, queries, k, v) for queries in q.view(heads).unbind(2)]
-        y = torch.stack(outputs, dim=2).view_as(x)  # (B, 2 P, C)
-
-        x = x + self.dropout(self.attention_out(y))
-        hidden = gelu_new(self.mlp_in(self.ln_2(x)))
-        return x + self.dropout(self.mlp_out(hidden))
+        outputs = [attend_to_pairs(layer, queries, k, v) for queries in q.view(heads).unbind(2)]
+        y = torch.stack(outputs, dim=2).view(B, 2 * P, C)[:, 1 : T + 1]  # without the padding
+        x = x + self.dropout(self.source_out(y))
+        return self.add_mlp(x)
 
 
 class Compressor(GPTNeo):
@@ -76,6 +87,7 @@ class Compressor(GPTNeo):
         """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T)."""
         x = self.dropout(self.wte(tokens) + self.wpe(positions))
         B, T, C = x.shape
+        attend_to_pairs = self.attention()  # of P keys, where `attend` has T
 
         # Encoder: from pairs to a source whose position i has seen the first i of them.
         # An odd last token has no pair yet.
@@ -83,26 +95,25 @@ class Compressor(GPTNeo):
         start = self.start.expand(B, 1, C)
         source = torch.cat([start, self.pair(pairs)], dim=1)  # (B, P, C), P = T // 2 + 1
         for layer in range(self.n_encoder):
-            source = self.blocks[layer](source, layer, attend)
+            source = self.blocks[layer](source, layer, attend_to_pairs)
         source = self.ln_source(source)
 
-        # Decoder: from position i of the source, token 2 i - 1 predicts the first token of pair i,
-        # and token 2 i the second. Zeros stand for token -1, and for the last one if T is even.
-        x = F.pad(x, (0, 0, 1, 1 - T % 2))  # (B, 2 P, C)
         for layer in range(self.n_encoder, self.config.n_layer):
-            x = self.blocks[layer](x, layer, attend, source)
-        return self.ln_f(x[:, 1 : T + 1])  # without the padding
+            x = self.blocks[layer](x, layer, attend, source, attend_to_pairs)
+        return self.ln_f(x)
 
     def flops_per_token(self, T: int) -> int:
         """As model.py counts."""
         C = self.config.n_embd
         P = T // 2 + 1
         n_decoder = self.config.n_layer - self.n_encoder
-        # A block has 12 C² weights. In the decoder two tokens at each of the P positions go through
-        # them, but for the 2 C² of keys and values.
-        blocks = (12 * self.n_encoder + 22 * n_decoder) * C * C * P
-        pairs = self.pair.weight.numel() * (P - 1)
-        visible = P * (P + 1) / 2  # (query, key) pairs that the causal mask allows
-        attention = 2 * C * (self.n_encoder + 2 * n_decoder) * visible
+        # A block has 12 C² weights for each of its positions. Attention to the source has 2 C² more
+        # for each token, and 2 C² for each position of the source.
+        blocks = 12 * self.n_encoder * P + n_decoder * (14 * T + 2 * P)
+        pairs = 2 * (P - 1)
+        # (query, key) pairs that the causal mask allows
+        of_pairs = P * (P + 1) / 2
+        of_tokens = T * (T + 1) / 2
+        attention = 2 * C * (self.n_encoder * of_pairs + n_decoder * (of_tokens + 2 * of_pairs))
         head = self.head.weight.numel() * T
-        return round(3 * 2 * (blocks + pairs + attention + head) / T)
+        return round(3 * 2 * ((blocks + pairs) * C * C + attention + head) / T)

@@ -41,18 +41,34 @@ def test_a_token_reaches_what_follows_and_nothing_before(model, T):
         assert gradient[: i + 1].any(1).all() and not gradient[i + 1 :].any()
 
 
-def test_a_decoder_block_attends_to_the_pairs_before_the_one_it_decodes(model):
-    block = model.blocks[-1]
-    source = torch.randn(5, 32)
-    x = torch.randn(10, 32)
-    of_tokens = block.qkv(block.ln_1(x)).view(10, 3, 4, 8).transpose(0, 2)  # (H, 3, 10, D)
-    of_source = block.qkv(source).view(5, 3, 4, 8).transpose(0, 2)  # (H, 3, 5, D)
-    seen = torch.arange(5) <= torch.arange(10)[:, None] // 2
-    y = F.scaled_dot_product_attention(of_tokens[:, 0], of_source[:, 1], of_source[:, 2], seen)
-    expected = x + block.attention_out(y.transpose(0, 1).flatten(1))
-    mlp = F.gelu(block.mlp_in(block.ln_2(expected)), approximate="tanh")
-    expected = expected + block.mlp_out(mlp)
-    result = block(x[None], 3, model.attention(), source[None])[0]
+def test_a_decoder_block_is_pytorchs(model):
+    """Its masks: tokens see those before them, and the pairs that are complete."""
+    ours = model.blocks[-1]
+    theirs = torch.nn.TransformerDecoderLayer(
+        32, 4, 128, 0.0, lambda x: F.gelu(x, approximate="tanh"), norm_first=True, batch_first=True
+    ).eval()
+    parts = [
+        (theirs.norm1, ours.ln_1),
+        (theirs.self_attn.out_proj, ours.attention_out),
+        (theirs.norm2, ours.ln_source),
+        (theirs.multihead_attn.out_proj, ours.source_out),
+        (theirs.norm3, ours.ln_2),
+        (theirs.linear1, ours.mlp_in),
+        (theirs.linear2, ours.mlp_out),
+    ]
+    for part, own in parts:
+        part.load_state_dict(own.state_dict())
+    of_source = (ours.q_source, ours.kv_source)
+    for part, linears in ((theirs.self_attn, (ours.qkv,)), (theirs.multihead_attn, of_source)):
+        part.in_proj_weight.data = torch.cat([linear.weight for linear in linears])
+        part.in_proj_bias.data = torch.cat([linear.bias for linear in linears])
+    x = torch.randn(2, 9, 32)
+    source = torch.randn(2, 5, 32)
+    tokens = torch.arange(9)[:, None]
+    is_later = torch.arange(9) > tokens
+    is_incomplete = torch.arange(5) > (tokens + 1) // 2
+    expected = theirs(x, source, tgt_mask=is_later, memory_mask=is_incomplete)
+    result = ours(x, 3, model.attention(), source, model.attention())
     torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -67,7 +83,7 @@ def test_flops_are_those_of_the_matrix_products(model, T, monkeypatch):
         visible += P * (P + 1) // 2 * H * D  # no layer has a window
         return v.clone()
 
-    monkeypatch.setattr(model, "attention", lambda story_starts: attend)
+    monkeypatch.setattr(model, "attention", lambda story_starts=None: attend)
     with FlopCounterMode(display=False) as counter:
         model(torch.zeros(1, T, dtype=torch.long))
     assert model.flops_per_token(T) == round(3 * (counter.get_total_flops() + 2 * 2 * visible) / T)
