@@ -151,13 +151,14 @@ class GPTNeo(nn.Module):
     def attention(self, story_starts=None) -> Attend:
         """The model's own attention, for one forward pass."""
         dropout = self.config.dropout if self.training else 0.0
-        visible = {}  # by window: layers that have the same share it
+        visible = {}  # by window and length: layers that have the same share it
 
         def attend(layer, q, k, v):
             window = self.config.window(layer)
-            if window not in visible:
-                visible[window] = visibility(q, window, story_starts, dropout)
-            return causal_attention(q, k, v, visible[window], dropout)
+            shape = (window, q.size(1))
+            if shape not in visible:
+                visible[shape] = visibility(q, window, story_starts, dropout)
+            return causal_attention(q, k, v, visible[shape], dropout)
 
         return attend
 

@@ -105,7 +105,7 @@ def run(
             return hook(f"blocks.{layer}.z", attention(layer, q, k, v))
         with torch.autocast(tokens.device.type, enabled=False):
             q, k, v = (x.float().transpose(1, 2) for x in (q, k, v))  # (B, T, H, D) -> (B, H, T, D)
-            visible = visible_keys(T, model.config.window(layer), tokens.device)
+            visible = visible_keys(q.size(2), model.config.window(layer), tokens.device)
             pattern = (q @ k.transpose(2, 3)).masked_fill_(~visible, -torch.inf).softmax(-1)
             pattern = hook(f"blocks.{layer}.pattern", pattern)
             z = (pattern @ v).transpose(1, 2)  # (B, H, T, D) -> (B, T, H, D)

@@ -270,14 +270,16 @@ def bits(subject: Subject, settings: Settings) -> Cells:
 def memory(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
         vocab_size = read_json(subject.data / "meta.json")["vocab_size"]
-        result = subject.directory / "memory.json"
-        sizes = [result, vocab_size, settings.memory_limit]
-        module = "nanostories.sweeps.memory"
-        yield command_of([subject], result, module, *sizes, *subject.run.args)
+        for kind in ("ours", "eager"):
+            result = subject.directory / f"memory-{kind}.json"
+            sizes = [result, vocab_size, settings.memory_limit, kind]
+            module = "nanostories.sweeps.memory"
+            yield command_of([subject], result, module, *sizes, *subject.run.args)
 
 
 def megabytes(subject: Subject, settings: Settings) -> Cells:
-    yield from own_cells(subject.directory / "memory.json", "memory")
+    for kind in ("ours", "eager"):
+        yield from own_cells(subject.directory / f"memory-{kind}.json", "memory")
 
 
 MEASURES = {  # name: its commands, and the function that reads their results

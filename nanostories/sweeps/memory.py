@@ -3,10 +3,12 @@ The memory of a training step by batch size: of the GPU as PyTorch allocates it,
 of this process.
 
 # vocab_size, limit in MB
-$ python -m nanostories.sweeps.memory memory.json 10000 12000 configs/ts_8m.py --n_embd=128
+$ python -m nanostories.sweeps.memory memory.json 10000 12000 ours configs/ts_8m.py --n_embd=128
+$ python -m nanostories.sweeps.memory memory.json 10000 12000 eager configs/ts_8m.py --n_embd=128
 
 Two steps of AdamW on random tokens, not compiled. Above the limit, or the memory of the machine, it
-is "oom".
+is "oom". eager: attention keeps its weights, (B, H, T, T) in each layer, and the loss all logits,
+as code does that has no kernels for them.
 """
 
 import re
@@ -18,6 +20,8 @@ import torch
 
 from model import GPTNeoConfig
 from nanostories.device import choose_dtype, set_up_device
+from nanostories.interpretation.hooks import run
+from nanostories.kernels.cross_entropy import plain_loss
 from nanostories.results import Table, save
 from nanostories.training.config import TrainConfig, parse_command_line
 from nanostories.variants import MODELS
@@ -25,10 +29,10 @@ from nanostories.variants import MODELS
 BATCHES = (2, 4, 8, 16, 32)
 
 
-def peak(config: TrainConfig, vocab_size: int, batch: int) -> float:
+def peak(config: TrainConfig, vocab_size: int, kind: str, batch: int) -> float:
     """MB, since this process began: batches must grow. inf if there is too little."""
     try:
-        two_steps(config, vocab_size, batch)
+        two_steps(config, vocab_size, kind, batch)
     except (RuntimeError, MemoryError) as error:
         if "memory" in str(error) or isinstance(error, MemoryError):
             return float("inf")
@@ -39,7 +43,7 @@ def peak(config: TrainConfig, vocab_size: int, batch: int) -> float:
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024 / 1e6
 
 
-def two_steps(config: TrainConfig, vocab_size: int, batch: int) -> None:
+def two_steps(config: TrainConfig, vocab_size: int, kind: str, batch: int) -> None:
     device = set_up_device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = choose_dtype(config.dtype, device)
     shape = GPTNeoConfig(vocab_size=vocab_size, **config.model_shape())
@@ -48,14 +52,18 @@ def two_steps(config: TrainConfig, vocab_size: int, batch: int) -> None:
     tokens = torch.randint(vocab_size, (batch, config.block_size + 1), device=device)
     for _ in range(2):  # the first makes the optimizer's state
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-            loss = model(tokens[:, :-1], tokens[:, 1:])[1]
+            if kind == "eager":
+                x = run(model, tokens[:, :-1], with_pattern=True)
+                loss = plain_loss(x.flatten(0, 1), model.head.weight, tokens[:, 1:].flatten())
+            else:
+                loss = model(tokens[:, :-1], tokens[:, 1:])[1]
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 
 
 def main() -> None:
-    out, vocab_size, limit, *settings = sys.argv[1:]
+    out, vocab_size, limit, kind, *settings = sys.argv[1:]
     config, _ = parse_command_line(settings)
     limit = float(limit)
     if not torch.cuda.is_available():
@@ -65,8 +73,8 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (int(limit * 1e6), -1))
     row = {"run": config.name}
     for batch in BATCHES:
-        mb = peak(config, int(vocab_size), batch)
-        row[f"MB, batch {batch}"] = mb if mb <= limit else "oom"
+        mb = peak(config, int(vocab_size), kind, batch)
+        row[f"MB, batch {batch}, {kind}"] = mb if mb <= limit else "oom"
     formats = dict.fromkeys(row, ",.0f")
     facts = {"kind": "memory"}
     save(Path(out), "memory", [Table("Memory of a training step", [row], formats, facts=facts)])

@@ -45,9 +45,7 @@ class DecoderBlock(Block):
         self.kv_source = nn.Linear(C, 2 * C)
         self.source_out = nn.Linear(C, C)
 
-    def forward(
-        self, x: Tensor, layer: int, attend: Attend, source: Tensor, attend_to_pairs: Attend
-    ) -> Tensor:
+    def forward(self, x: Tensor, layer: int, attend: Attend, source: Tensor) -> Tensor:
         """x: (B, T, C). source: (B, P, C), P = T // 2 + 1."""
         x = self.add_attention(x, layer, attend)
         B, T, C = x.shape
@@ -59,7 +57,7 @@ class DecoderBlock(Block):
         heads = (B, P, 2, self.n_head, -1)
         k, v = self.kv_source(source).view(heads).unbind(2)  # (B, P, H, D) each
         # The first tokens of all pairs, then the second: both see the source up to their position.
-        outputs = [attend_to_pairs(layer, queries, k, v) for queries in q.view(heads).unbind(2)]
+        outputs = [attend(layer, queries, k, v) for queries in q.view(heads).unbind(2)]
         y = torch.stack(outputs, dim=2).view(B, 2 * P, C)[:, 1 : T + 1]  # without the padding
         x = x + self.dropout(self.source_out(y))
         return self.add_mlp(x)
@@ -87,7 +85,6 @@ class Compressor(GPTNeo):
         """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T)."""
         x = self.dropout(self.wte(tokens) + self.wpe(positions))
         B, T, C = x.shape
-        attend_to_pairs = self.attention()  # of P keys, where `attend` has T
 
         # Encoder: from pairs to a source whose position i has seen the first i of them.
         # An odd last token has no pair yet.
@@ -95,11 +92,11 @@ class Compressor(GPTNeo):
         start = self.start.expand(B, 1, C)
         source = torch.cat([start, self.pair(pairs)], dim=1)  # (B, P, C), P = T // 2 + 1
         for layer in range(self.n_encoder):
-            source = self.blocks[layer](source, layer, attend_to_pairs)
+            source = self.blocks[layer](source, layer, attend)
         source = self.ln_source(source)
 
         for layer in range(self.n_encoder, self.config.n_layer):
-            x = self.blocks[layer](x, layer, attend, source, attend_to_pairs)
+            x = self.blocks[layer](x, layer, attend, source)
         return self.ln_f(x)
 
     def flops_per_token(self, T: int) -> int:

@@ -68,7 +68,7 @@ def test_a_decoder_block_is_pytorchs(model):
     is_later = torch.arange(9) > tokens
     is_incomplete = torch.arange(5) > (tokens + 1) // 2
     expected = theirs(x, source, tgt_mask=is_later, memory_mask=is_incomplete)
-    result = ours(x, 3, model.attention(), source, model.attention())
+    result = ours(x, 3, model.attention(), source)
     torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -83,7 +83,7 @@ def test_flops_are_those_of_the_matrix_products(model, T, monkeypatch):
         visible += P * (P + 1) // 2 * H * D  # no layer has a window
         return v.clone()
 
-    monkeypatch.setattr(model, "attention", lambda story_starts=None: attend)
+    monkeypatch.setattr(model, "attention", lambda story_starts: attend)
     with FlopCounterMode(display=False) as counter:
         model(torch.zeros(1, T, dtype=torch.long))
     assert model.flops_per_token(T) == round(3 * (counter.get_total_flops() + 2 * 2 * visible) / T)
