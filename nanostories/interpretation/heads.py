@@ -1,10 +1,10 @@
 """
 Attention heads, measured over many stories: how far they look, how sharply, and the share of their
-attention that goes to the previous token, to names, to tokens after an earlier same one …; and the
-same for uniform attention.
+attention that goes to the previous token, to names, to the subject of the sentence, to tokens after
+an earlier same one …; and the same for uniform attention.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -13,13 +13,16 @@ from nanostories.interpretation.hooks import visible_keys
 from nanostories.interpretation.word_classes import KINDS, Story, TaggedCorpus
 
 KIND_SHARES = [kind if kind == "punctuation" else f"{kind}s" for kind in KINDS]  # nouns, verbs, …
+SENTENCE_ENDS = set(".!?")
+# The subject is that of the query's sentence; the ends are those of sentences before it.
+WORD_SETS = (*KIND_SHARES, "sentence_end", "subject", "main_character")
 # Sets of keys whose share of the attention is measured, over the queries that can see at least one
 # of them.
-KEY_SETS = ("itself", "previous", "beginning", "same_token", "after_same", *KIND_SHARES)
+KEY_SETS = ("itself", "previous", "beginning", "same_token", "after_same", *WORD_SETS)
 # The roles of heads, and the measure that decides each.
 PLACES = {"itself": "itself", "previous token": "previous", "beginning": "beginning"}
 CONTENTS = {"same token": "same_token", "induction": "induction"}
-CONTENTS |= {name: name for name in KIND_SHARES}
+CONTENTS |= {name.replace("_", " "): name for name in WORD_SETS}
 ROLES = PLACES | CONTENTS
 # A head has a role if that role's keys get this many times their share of uniform attention, …
 MIN_LIFT = 2.0
@@ -37,10 +40,31 @@ def key_features(story: Story, corpus: TaggedCorpus) -> torch.Tensor:
     positions = torch.arange(len(tokens), device=tokens.device).expand_as(same)
     distance = positions.T - positions
     is_kind = F.pad(corpus.kind_flags(tokens.device), (0, 1))  # the last: no word
-    kinds = is_kind[:, None, story.words].expand(-1, *same.shape)  # the same for each query
+    kinds = is_kind[:, story.words]
     sets = torch.stack([distance == 0, distance == 1, positions == 0, same, after])
     numbers = torch.stack([distance**0, distance, distance**2])
-    return torch.cat([sets, kinds, numbers]).float()
+    parts = parts_of_text(story, corpus, kinds)
+    kinds = kinds[:, None].expand(-1, *same.shape)  # the same for each query
+    return torch.cat([sets, kinds, parts, numbers]).float()
+
+
+def parts_of_text(story: Story, corpus: TaggedCorpus, kinds: torch.Tensor) -> torch.Tensor:
+    """(3, query, key) bool: keys that end a sentence; that are the subject of the query's, before
+    it: the last noun, pronoun or name before the first verb; that name the main character: the one
+    who is named most. kinds: (KINDS, T) bool."""
+    flags = dict(zip(KINDS, kinds))
+    marks = [i for i, word in enumerate(corpus.words) if set(word) & SENTENCE_ENDS]
+    is_end = torch.isin(story.words, story.words.new_tensor(marks))
+    sentence = is_end.cumsum(0) - is_end.long()
+    together = sentence[:, None] == sentence
+    verbs = together & flags["verb"]
+    nominal = flags["noun"] | flags["pronoun"] | flags["name"]
+    candidates = nominal & ~verbs.tril().any(1) & verbs.any(1)
+    is_subject = candidates & ~(together & candidates).triu(1).any(1)
+    most_named = story.words[flags["name"]].bincount(minlength=1).argmax()
+    is_main = flags["name"] & (story.words == most_named)
+    subject = (together & is_subject).tril(-1)
+    return torch.stack([is_end.expand_as(subject), subject, is_main.expand_as(subject)])
 
 
 class HeadSums:
@@ -91,7 +115,7 @@ class HeadSums:
         }
         for i, name in enumerate(KEY_SETS):
             n = self.n_share_queries[i]
-            if n > 0 or name not in KIND_SHARES:
+            if n > 0 or name not in WORD_SETS:
                 found[name] = self.sums[:-1, i] / n.clamp(min=1)
         return {name: values.tolist() for name, values in found.items()}
 
@@ -117,14 +141,22 @@ def name_role(row: dict) -> str:
     """The role that the head clearly has, "uniform", or "mixed"."""
     if row["entropy"] >= UNIFORM_ENTROPY * row["entropy_uniform"]:
         return "uniform"
+    return clearest(row, ROLES) or "mixed"
+
+
+def clearest(row: dict, measures: Mapping[str, str]) -> str:
+    """The one of these, {role: its measure}, whose share exceeds uniform's most, of what uniform
+    leaves to others; "" if none does clearly. Of two sets in one another, such as names and the
+    main character, that is the smaller one if both get the same."""
     clear = {}
-    for role, name in ROLES.items():
+    for role, name in measures.items():
         if name in row:
             share = row[name]
             uniform = row[f"{name}_uniform"]
-            if share >= max(MIN_LIFT * uniform, uniform + MIN_EXCESS * (1 - uniform)):
-                clear[role] = share
-    return max(clear, key=clear.get, default="mixed")
+            excess = (share - uniform) / (1 - uniform)
+            if share >= MIN_LIFT * uniform and excess >= MIN_EXCESS:
+                clear[role] = excess
+    return max(clear, key=clear.get, default="")
 
 
 def repeated_random_tokens(

@@ -16,12 +16,14 @@ logit.
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from tqdm import tqdm
 
 from model import GPTNeo
 from nanostories.corpus.tokenizer import Tokenizer
+from nanostories.interpretation.heads import clearest
 from nanostories.interpretation.hooks import run_with_cache
-from nanostories.interpretation.word_classes import TaggedCorpus, visible
+from nanostories.interpretation.word_classes import KINDS, TaggedCorpus, visible
 
 WRITE_STORIES = 20  # read to see the tokens that heads write
 # a copying share is of at least this many, so that one or two do not make a head a copying one
@@ -61,12 +63,16 @@ def tokens_written(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) ->
     copies: of the queries that look at a single token, the share for which the head makes that
     token likelier than nearly all others. Queries that look at the first token do not count: heads
     rest there when they find nothing. writes: the distinct tokens that the head makes likeliest,
-    strongest first; one per story.
+    strongest first; one per story. writes_noun, …: the share of words of a kind among the LIKELIEST
+    tokens at each place; …_uniform: in the vocabulary; writes_kind: the kind whose share is clearly
+    higher, by the rule for roles.
     """
     n_heads = model.config.n_layer * model.config.n_head
     copied = torch.zeros(n_heads)
     n_queries = torch.zeros(n_heads)
     written = [[] for _ in range(n_heads)]  # (addition to the logit, token), one per story
+    kinds = kinds_of_vocabulary(model, corpus, tokenizer)
+    shares = [[] for _ in range(n_heads)]  # of kinds, (KINDS,), one per story
     for story in tqdm(corpus.stories[:WRITE_STORIES], "writes of heads", disable=None, delay=1):
         for i, (logits, attention, read) in enumerate(head_logits(model, story.tokens)):
             top = (logits - logits.mean(-1, keepdim=True)).topk(LIKELIEST)
@@ -74,15 +80,33 @@ def tokens_written(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) ->
             copies = (top.indices == story.tokens[read][:, None]).any(1) & queries
             copied[i] += copies.sum().item()
             n_queries[i] += queries.sum().item()
+            shares[i].append(kinds[:, top.indices.flatten()].mean(1))
             strongest, where = top.values[:, 0].max(0)
             written[i].append((strongest.item(), top.indices[where, 0].item()))
-    shares = copied / n_queries.clamp(min=FEWEST_QUERIES)
+    copies = copied / n_queries.clamp(min=FEWEST_QUERIES)
     columns = []
-    for share, tokens in zip(shares.tolist(), written):
+    for i, tokens in enumerate(written):
         tokens.sort(reverse=True)
         distinct = dict.fromkeys(visible(tokenizer.decode([token])) for _, token in tokens)
-        columns.append({"copies": share, "writes": " · ".join(list(distinct)[:WRITTEN])})
+        row = {"copies": copies[i].item(), "writes": " · ".join(list(distinct)[:WRITTEN])}
+        means = torch.stack(shares[i]).mean(0)
+        for kind, share, uniform in zip(KINDS, means.tolist(), kinds.mean(1).tolist()):
+            row[f"writes_{kind}"] = share
+            row[f"writes_{kind}_uniform"] = uniform
+        row["writes_kind"] = clearest(row, {kind: f"writes_{kind}" for kind in KINDS})
+        columns.append(row)
     return columns
+
+
+def kinds_of_vocabulary(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) -> torch.Tensor:
+    """(KINDS, V) float: 1 if the token is a word of the stories of that kind, else 0."""
+    numbers = {word: i for i, word in enumerate(corpus.words)}
+    words = []
+    for token in range(model.config.vocab_size):
+        word = tokenizer.decode([token]).strip()
+        words.append(numbers.get(word, numbers.get(word.lower(), -1)))
+    flags = F.pad(corpus.kind_flags(model.head.weight.device), (0, 1))  # the last: no word
+    return flags[:, words].float()
 
 
 def head_logits(

@@ -22,6 +22,7 @@ NOTES = {
     "semantic": "the role is a content",
     "copying": "where it looks at a single token, in at least"
     f" {COPYING:.0%} of cases it is among the {LIKELIEST} that it makes likeliest",
+    "writing a kind": "what they make likelier is clearly of one kind of word",
     "correlation above 0.5": "of attention and distance: positional by another criterion",
 }
 
@@ -34,6 +35,7 @@ def heads_table(run: str, heads: list[dict]) -> Table:
         "positional": sum(roles[role] for role in PLACES),
         "semantic": sum(roles[role] for role in CONTENTS),
         "copying": sum(row["copies"] >= COPYING for row in heads),
+        "writing a kind": sum(row["writes_kind"] != "" for row in heads),
         "correlation above 0.5": sum(row["distance_correlation"] > 0.5 for row in heads),
     }
     row |= dict(roles.most_common())
@@ -50,6 +52,7 @@ def shown(head: dict) -> dict:
         "if uniform": head.get(f"{measure}_uniform"),
         "copies": head["copies"],
         "makes likelier": head["writes"],
+        "writes": head["writes_kind"],
         "loss increase": [head[name] for name in INCREASE],
     }
 
