@@ -7,8 +7,9 @@ $ python interpret.py out/demo --patch "Tom had a ball. Then Tom" "Ben had a bal
 $ python interpret.py hf:roneneldan/TinyStories-33M --data data/tinystories
 
 Writes interpret.json, .png and .svg (the tables that it prints, and the attention of all heads),
-heads.csv and neurons.csv (all measures), and the page neurons.html; --patch writes patching.json,
-.csv, .png and .svg. export.py makes a page on which attention can be explored. In a notebook:
+heads.csv, neurons.csv and residual.csv (all measures), and the page neurons.html; --patch writes
+patching.json, .csv, .png and .svg. export.py makes a page on which attention can be explored. In a
+notebook:
 
 >>> from nanostories.interpretation.hooks import run_with_cache
 >>> logits, cache = run_with_cache(model, tokens)         # tokens (B, T)
@@ -68,7 +69,8 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
     corpus = TaggedCorpus.from_texts(texts, tokenizer, backend.prefix, block_size, device)
     n_ablation = min(args.ablate, len(texts) // 2)
     head_rows, neuron_sums, means = describe(backend, corpus, n_ablation)
-    neuron_rows = neurons.neuron_rows(neuron_sums, tokenizer)
+    neuron_rows = neurons.neuron_rows(neuron_sums["post"], tokenizer)
+    residual_rows = neurons.neuron_rows(neuron_sums["resid_post"], tokenizer)
     parts = [*head_rows, *neurons.remarkable(neuron_rows).values()]
     loss = ablation.add_loss_increases(parts, gpt, corpus.stories[:n_ablation], means)
     ids = corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
@@ -83,7 +85,7 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
         language = ""
         warnings.append("kinds of words are known in English only, which these stories are not")
     shown = pages.neurons_to_show(neuron_rows)
-    neurons.add_contexts(shown, gpt, neuron_sums, tokenizer)
+    neurons.add_contexts(shown, gpt, neuron_sums["post"], tokenizer)
     neurons_page = pages.neurons_page(name, language, shown, len(neuron_rows))
     picture = pages.attention_picture(name, maps, pieces_of(tokenizer, ids), head_rows)
     found = [
@@ -94,6 +96,7 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
     ]
     write_table(out / "heads.csv", head_rows)
     write_table(out / "neurons.csv", neuron_rows)
+    write_table(out / "residual.csv", residual_rows)
     write_bytes(out / "neurons.html", neurons_page)
     save(out / "interpret.json", "interpret.py", found, warnings, model.files, picture)
     print(f"\nwrote {out}/; next: open neurons.html there, or python export.py")
@@ -117,8 +120,9 @@ def describe(backend, corpus, n_ablation: int) -> tuple:
 
 def read_activations(gpt, corpus, n_ablation: int = 0) -> tuple:
     """Reads all stories. Returns HeadSums for each layer, the attention summed by kind of key (the
-    previous token, the first one, an earlier copy of the query, …); the NeuronSums; and the mean
-    outputs of heads and neurons, {"blocks.2.z": (H, D), before the output projection,
+    previous token, the first one, an earlier copy of the query, …); the NeuronSums of neurons, and
+    of the residual stream after each layer, {"post", "resid_post": sums}; and the mean outputs of
+    heads and neurons, {"blocks.2.z": (H, D), before the output projection,
     "blocks.2.post": (4C,), after the GELU}. Stories to ablate on, the first n_ablation, have no
     part in these means."""
     import torch
@@ -131,7 +135,9 @@ def read_activations(gpt, corpus, n_ablation: int = 0) -> tuple:
     config = gpt.config
     device = gpt.wte.weight.device
     heads = [HeadSums(config.n_head, config.window(i), device) for i in range(config.n_layer)]
-    neurons = NeuronSums(gpt, corpus)
+    neurons = {}
+    for part, width in {"post": 4 * config.n_embd, "resid_post": config.n_embd}.items():
+        neurons[part] = NeuronSums((config.n_layer, width), corpus, device)
     sums = collections.Counter()
     n = 0  # tokens in the means
     for number, story in enumerate(tqdm(corpus.stories, "reading", disable=None, delay=1)):
@@ -141,7 +147,8 @@ def read_activations(gpt, corpus, n_ablation: int = 0) -> tuple:
         features = key_features(story, corpus)
         for layer in range(config.n_layer):
             heads[layer].add(cache[f"blocks.{layer}.pattern"][0], features)
-            neurons.add(layer, number, cache[f"blocks.{layer}.post"][0])
+            for part, sums_of_part in neurons.items():
+                sums_of_part.add(layer, number, cache[f"blocks.{layer}.{part}"][0])
         if number >= n_ablation:
             n += len(story.tokens)
             for name in cache:

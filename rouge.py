@@ -1,12 +1,13 @@
 """
 Is a model's writing novel and diverse, or memorized? Compares a run's completions by ROUGE-k with
 their true endings, with each other, and with every training story. Baselines: excerpts of held-out
-stories; other stories' endings.
+stories; other stories' endings. Or: are the stories of corpora diverse and clean?
 
 $ python rouge.py out/cpu_8m  # its samples/eval.jsonl -> rouge.json, rouge.png, rouge.csv
 $ python sample.py --eval 50 --split train  # then rerun rouge.py to see both sets
 # several runs: also together, in out/rouge.json and out/rouge.png
 $ python rouge.py out/cpu_8m out/overfit
+$ python rouge.py data/real data/builtin  # are corpora diverse? -> data/real/diversity.json
 $ python rouge.py out/api--gpt-3.5-turbo --data data/tinystories --k 4 --counting clipped
 
 >>> rouge_k("The cat sat on the mat.", "A cat sat there.", k=2)
@@ -340,7 +341,7 @@ def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]
 # ---- The command ----
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
-    runs = "runs with samples/ by sample.py, or directories of runs (default: the newest run)"
+    runs = "runs with samples/ by sample.py, directories of runs, or corpora (default: newest run)"
     parser.add_argument("runs", nargs="*", type=existing_path, help=runs)
     parser.add_shared("data")
     sets = "names of their sets (default: eval train, those that are there)"
@@ -409,12 +410,22 @@ def comparison_path(runs: Sequence[Path], name: str) -> Path:
     return common / f"{result_name('rouge-comparison' if is_run else 'rouge', name)}.json"
 
 
+def show_corpora(directories: Sequence[Path]) -> None:
+    from nanostories.novelty.diversity import diversity  # here, as matplotlib is slow to import
+
+    tables, figure = diversity(directories)
+    save(directories[0] / "diversity.json", "rouge.py", tables, figure=figure)
+    print(f"wrote {directories[0]}/diversity.json and .png")
+
+
 def main() -> None:
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")
     with one_line_errors(
         "rouge.py", interrupted="files of runs that were finished are written, others unchanged"
     ):
+        if args.runs and (args.runs[0] / "meta.json").exists():
+            return show_corpora(args.runs)
         runs = {}
         for place in args.runs or [newest_run()]:
             runs |= {run.resolve(): run for run in runs_with_samples(place)}

@@ -10,7 +10,7 @@ $ python synthesize.py --model gpt-4o-mini --dry_run  # shows one request and th
 $ python synthesize.py --model gpt-4o-mini --name plain --plain
 $ python synthesize.py --model qwen3 --base_url http://localhost:8000/v1 \
       --language Hindi --words hindi.csv --name hindi
-$ python synthesize.py --name mine --compare plain  # only the table and the picture
+$ python synthesize.py --name mine  # only the table
 
 Each reply is saved as it arrives: to data/NAME/stories.jsonl or, if it lacks what was requested, to
 rejected.jsonl. A rejected story is requested again, up to three times in all. After a stop, the
@@ -35,9 +35,9 @@ from nanostories.cli import (
     one_line_errors,
     positive,
 )
-from nanostories.corpus.word_forms import uses_word
+from nanostories.corpus.word_forms import SPEECH, uses_word
 from nanostories.files import append_json, lock, read_json_lines
-from nanostories.results import save
+from nanostories.results import Table, save
 from nanostories.tables import read_user_table
 from nanostories.text import split_sentences, words_of
 
@@ -87,13 +87,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--temperature", type=non_negative_float, default=1.0, help="default: 1")
     parser.add_argument(
         "--max_new_tokens", type=positive, default=700, help="limit of a reply (default: 700)"
-    )
-    parser.add_argument(
-        "--compare",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="more data sets in table and picture",
     )
     parser.add_argument(
         "--dry_run", action="store_true", help="show one request and the cost at most; send nothing"
@@ -275,21 +268,31 @@ def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) ->
         raise UserError(f"{n}; run it again to retry them: {failures[0]}")
 
 
-# ---- The data set beside others ----
+# ---- What was requested ----
 def show(args: argparse.Namespace) -> None:
-    """Prints the table; writes diversity.json, .png and .svg next to the stories."""
-    from nanostories.novelty.diversity import describe, draw
+    """Prints the table; writes requests.json next to the stories."""
+    data = DataSet(args.data_dir / args.name)
+    print(f"{data.directory}: {data.describe_rejections()}")
+    if not data.stories:
+        why = "see rejected.jsonl" if data.rejected else "write some with --model"
+        raise UserError(f"{data.directory}: no stories in it; {why}")
+    save(data.directory / "requests.json", "synthesize.py", [describe(args.name, data.stories)])
 
-    stories = {}
-    for name in (args.name, *args.compare):
-        data = DataSet(args.data_dir / name)
-        print(f"{data.directory}: {data.describe_rejections()}")
-        if not data.stories:
-            why = "see rejected.jsonl" if data.rejected else "write some with --model"
-            raise UserError(f"{data.directory}: no stories in it; {why}")
-        stories[name] = data.stories
-    path = args.data_dir / args.name / "diversity.json"
-    save(path, "synthesize.py", [describe(stories)], figure=draw(stories))
+
+def describe(name: str, stories: Sequence[dict]) -> Table:
+    """Whether they have what was requested, as far as rules can tell. In other languages than
+    English, words must be used uninflected."""
+    checks = {"words used": [], "dialogue if requested": [], "dialogue otherwise": []}
+    for story in stories:
+        checks["words used"] += [uses_word(story["text"], word) for word in story["words"]]
+        when = "if requested" if "Dialogue" in story["features"] else "otherwise"
+        checks[f"dialogue {when}"].append(SPEECH.search(story["text"]) is not None)
+    row = {"data": name, "stories": len(stories)}
+    for column, values in checks.items():
+        row[column] = sum(values) / len(values) if values else None
+    about = "Dialogue is the only feature that is checked."
+    formats = dict.fromkeys(checks, ".1%")
+    return Table("Requests", [row], formats, about=about, facts={"kind": "requests"})
 
 
 def write_stories(directory: Path, args: argparse.Namespace) -> None:

@@ -39,7 +39,7 @@ def write_corpus(directory: Path, training: list[str], validation: list[str]) ->
             stories=len(stories), tokens=len(data) // 2, bytes=len("".join(stories).encode())
         )
         splits[split]["sha256"] = hashlib.sha256(data).hexdigest()
-    meta = dict(format=FORMAT, source=["tests"], splits=splits)
+    meta = dict(format=FORMAT, source=["tests"], splits=splits, cleaning={})
     meta |= dict(vocab_size=tokenizer.vocab_size, vocabulary=tokenizer.vocabulary)
     (directory / "meta.json").write_text(json.dumps(meta))
     return directory

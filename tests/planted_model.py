@@ -98,7 +98,8 @@ def planted_induction() -> GPTNeo:
 def planted_reading() -> tuple:
     """What interpret.read_activations returns of the planted model: sums of heads, of neurons,
     means."""
-    return read_activations(planted_model(), planted_corpus())
+    heads, neurons, means = read_activations(planted_model(), planted_corpus())
+    return heads, neurons["post"], means
 
 
 class Alphabet:

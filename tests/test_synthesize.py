@@ -1,7 +1,6 @@
 """synthesize.py against a local endpoint that writes stories, refuses, fails, or costs money.
 (tests/generation/test_api_client.py has an API's own faults.)"""
 
-import json
 import re
 import subprocess
 import sys
@@ -202,20 +201,18 @@ def test_another_language_takes_its_own_words_and_plain_takes_none(write, tmp_pa
         assert "--headers --vocabulary=bpe" in printed
         assert "बिल्ली" in server.requests[0]["messages"][-1]["content"]
         assert write(server, "--language", "Hindi") == "2"  # with English words
-        write(server, "--plain", "--name", "plain", "--compare", "mine")
+        write(server, "--plain", "--name", "plain")
     assert write.stories()[0]["words"] == ["बिल्ली", "खाना", "लाल"]
     assert write.stories("plain")[0]["words"] == []
-    (table,) = load(tmp_path / "plain" / "diversity.json").tables
-    assert [(row["data"], row["stories"]) for row in table.rows] == [("plain", 8), ("mine", 8)]
+    (table,) = load(tmp_path / "plain" / "requests.json").tables
+    assert [(row["data"], row["stories"]) for row in table.rows] == [("plain", 8)]
 
 
-def test_near_duplicates_and_duplicates_are_counted():
-    from nanostories.novelty.diversity import describe
-
-    texts = [f"word{i} " * 3 + f"other{i} thing{i} more{i} last{i}" for i in range(6)]
-    copies = [
-        dict(text=text, words=[], features=[]) for text in (*texts, texts[0], texts[1] + " end")
-    ]
-    row, longer = describe({"x": copies, "longer": copies * 2}).rows
-    assert row["duplicates"] == longer["duplicates"] == 1 / 8 and row["near-duplicates"] == 2 / 4
-    assert json.dumps(row["words used"]) == "null"
+def test_what_was_requested_is_counted():
+    story = dict(text='Tom ran. "No," said Mia.', words=["run", "sing"], features=["Dialogue"])
+    plain = dict(text="Tom ran.", words=[], features=[])
+    (row,) = synthesize.describe("mine", [story, plain]).rows
+    (nothing,) = synthesize.describe("plain", [plain]).rows
+    assert row["words used"] == 1 / 2 and row["stories"] == 2
+    assert row["dialogue if requested"] == 1 and row["dialogue otherwise"] == 0
+    assert nothing["words used"] is None

@@ -4,7 +4,7 @@ attention that goes to the previous token, to names, to the subject of the sente
 an earlier same one …; and the same for uniform attention.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,6 @@ from nanostories.interpretation.hooks import visible_keys
 from nanostories.interpretation.word_classes import KINDS, Story, TaggedCorpus
 
 KIND_SHARES = [kind if kind == "punctuation" else f"{kind}s" for kind in KINDS]  # nouns, verbs, …
-SENTENCE_ENDS = set(".!?")
 # The subject is that of the query's sentence; the ends are those of sentences before it.
 WORD_SETS = (*KIND_SHARES, "sentence_end", "subject", "main_character")
 # Sets of keys whose share of the attention is measured, over the queries that can see at least one
@@ -52,17 +51,16 @@ def parts_of_text(story: Story, corpus: TaggedCorpus, kinds: torch.Tensor) -> to
     """(3, query, key) bool: keys that end a sentence; that are the subject of the query's, before
     it: the last noun, pronoun or name before the first verb; that name the main character: the one
     who is named most. kinds: (KINDS, T) bool."""
-    flags = dict(zip(KINDS, kinds))
-    marks = [i for i, word in enumerate(corpus.words) if set(word) & SENTENCE_ENDS]
+    noun, verb, _, pronoun, name, _ = kinds
+    marks = [i for i, word in enumerate(corpus.words) if set(word) & set(".!?")]
     is_end = torch.isin(story.words, story.words.new_tensor(marks))
     sentence = is_end.cumsum(0) - is_end.long()
     together = sentence[:, None] == sentence
-    verbs = together & flags["verb"]
-    nominal = flags["noun"] | flags["pronoun"] | flags["name"]
-    candidates = nominal & ~verbs.tril().any(1) & verbs.any(1)
+    verbs = together & verb
+    candidates = (noun | pronoun | name) & ~verbs.tril().any(1) & verbs.any(1)
     is_subject = candidates & ~(together & candidates).triu(1).any(1)
-    most_named = story.words[flags["name"]].bincount(minlength=1).argmax()
-    is_main = flags["name"] & (story.words == most_named)
+    most_named = story.words[name].bincount(minlength=1).argmax()
+    is_main = name & (story.words == most_named)
     subject = (together & is_subject).tril(-1)
     return torch.stack([is_end.expand_as(subject), subject, is_main.expand_as(subject)])
 
@@ -141,22 +139,16 @@ def name_role(row: dict) -> str:
     """The role that the head clearly has, "uniform", or "mixed"."""
     if row["entropy"] >= UNIFORM_ENTROPY * row["entropy_uniform"]:
         return "uniform"
-    return clearest(row, ROLES) or "mixed"
-
-
-def clearest(row: dict, measures: Mapping[str, str]) -> str:
-    """The one of these, {role: its measure}, whose share exceeds uniform's most, of what uniform
-    leaves to others; "" if none does clearly. Of two sets in one another, such as names and the
-    main character, that is the smaller one if both get the same."""
     clear = {}
-    for role, name in measures.items():
+    for role, name in ROLES.items():
         if name in row:
             share = row[name]
             uniform = row[f"{name}_uniform"]
+            # By this, not by the share: it favors the main character over names, if both are clear
             excess = (share - uniform) / (1 - uniform)
             if share >= MIN_LIFT * uniform and excess >= MIN_EXCESS:
                 clear[role] = excess
-    return max(clear, key=clear.get, default="")
+    return max(clear, key=clear.get, default="mixed")
 
 
 def repeated_random_tokens(

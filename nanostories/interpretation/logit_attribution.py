@@ -13,15 +13,14 @@ scale is taken from the intact run, so that the rest is linear, and the contribu
 logit.
 """
 
+import collections
 from collections.abc import Iterator
 
 import torch
-import torch.nn.functional as F
 from tqdm import tqdm
 
 from model import GPTNeo
 from nanostories.corpus.tokenizer import Tokenizer
-from nanostories.interpretation.heads import clearest
 from nanostories.interpretation.hooks import run_with_cache
 from nanostories.interpretation.word_classes import KINDS, TaggedCorpus, visible
 
@@ -31,6 +30,7 @@ FEWEST_QUERIES = 20
 SHARP = 0.5  # a query looks at a single token if it gives that token this much attention
 LIKELIEST = 10  # a head copies if the token it looks at is among this many that it makes likeliest
 WRITTEN = 6  # tokens per head in heads.csv
+MOST = 0.5  # a head writes a kind of word if the likeliest token is of it at this share of places
 # a head with this share of copies is a copying head; chance would be LIKELIEST / vocab_size
 COPYING = 0.25
 
@@ -63,16 +63,14 @@ def tokens_written(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) ->
     copies: of the queries that look at a single token, the share for which the head makes that
     token likelier than nearly all others. Queries that look at the first token do not count: heads
     rest there when they find nothing. writes: the distinct tokens that the head makes likeliest,
-    strongest first; one per story. writes_noun, …: the share of words of a kind among the LIKELIEST
-    tokens at each place; …_uniform: in the vocabulary; writes_kind: the kind whose share is clearly
-    higher, by the rule for roles.
+    strongest first; one per story. writes_kind: the kind of word that the token which it makes
+    likeliest has at half of all places or more, or "".
     """
     n_heads = model.config.n_layer * model.config.n_head
     copied = torch.zeros(n_heads)
     n_queries = torch.zeros(n_heads)
     written = [[] for _ in range(n_heads)]  # (addition to the logit, token), one per story
-    kinds = kinds_of_vocabulary(model, corpus, tokenizer)
-    shares = [[] for _ in range(n_heads)]  # of kinds, (KINDS,), one per story
+    likeliest = [collections.Counter() for _ in range(n_heads)]  # the token at each place
     for story in tqdm(corpus.stories[:WRITE_STORIES], "writes of heads", disable=None, delay=1):
         for i, (logits, attention, read) in enumerate(head_logits(model, story.tokens)):
             top = (logits - logits.mean(-1, keepdim=True)).topk(LIKELIEST)
@@ -80,33 +78,26 @@ def tokens_written(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) ->
             copies = (top.indices == story.tokens[read][:, None]).any(1) & queries
             copied[i] += copies.sum().item()
             n_queries[i] += queries.sum().item()
-            shares[i].append(kinds[:, top.indices.flatten()].mean(1))
+            likeliest[i].update(top.indices[:, 0].tolist())
             strongest, where = top.values[:, 0].max(0)
             written[i].append((strongest.item(), top.indices[where, 0].item()))
     copies = copied / n_queries.clamp(min=FEWEST_QUERIES)
+    kinds = dict(zip(corpus.words, corpus.kinds))
     columns = []
     for i, tokens in enumerate(written):
         tokens.sort(reverse=True)
         distinct = dict.fromkeys(visible(tokenizer.decode([token])) for _, token in tokens)
         row = {"copies": copies[i].item(), "writes": " · ".join(list(distinct)[:WRITTEN])}
-        means = torch.stack(shares[i]).mean(0)
-        for kind, share, uniform in zip(KINDS, means.tolist(), kinds.mean(1).tolist()):
-            row[f"writes_{kind}"] = share
-            row[f"writes_{kind}_uniform"] = uniform
-        row["writes_kind"] = clearest(row, {kind: f"writes_{kind}" for kind in KINDS})
+        row["writes_kind"] = ""
+        n_of_kind = collections.Counter()
+        for token, n in likeliest[i].items():
+            word = tokenizer.decode([token]).strip()
+            n_of_kind[kinds.get(word, kinds.get(word.lower()))] += n
+        ((kind, n),) = n_of_kind.most_common(1)
+        if kind in KINDS and n >= MOST * n_of_kind.total():
+            row["writes_kind"] = kind
         columns.append(row)
     return columns
-
-
-def kinds_of_vocabulary(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) -> torch.Tensor:
-    """(KINDS, V) float: 1 if the token is a word of the stories of that kind, else 0."""
-    numbers = {word: i for i, word in enumerate(corpus.words)}
-    words = []
-    for token in range(model.config.vocab_size):
-        word = tokenizer.decode([token]).strip()
-        words.append(numbers.get(word, numbers.get(word.lower(), -1)))
-    flags = F.pad(corpus.kind_flags(model.head.weight.device), (0, 1))  # the last: no word
-    return flags[:, words].float()
 
 
 def head_logits(

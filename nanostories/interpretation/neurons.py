@@ -33,11 +33,10 @@ AFTER = 8
 
 class NeuronSums:
     """For all neurons of a model, the sum of activations on every word, and the highest activation
-    in every story."""
+    in every story; or for all coordinates of the residual stream, C in place of 4C."""
 
-    def __init__(self, model: GPTNeo, corpus: TaggedCorpus):
-        shape = (model.config.n_layer, 4 * model.config.n_embd)
-        device = model.wte.weight.device
+    def __init__(self, shape: tuple[int, int], corpus: TaggedCorpus, device: torch.device):
+        """shape: (L, 4C)"""
         self.corpus = corpus
         # (L, words, 4C), the largest tensor here
         self.word_sums = torch.zeros(shape[0], len(corpus.words), shape[1], device=device)

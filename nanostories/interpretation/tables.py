@@ -22,7 +22,6 @@ NOTES = {
     "semantic": "the role is a content",
     "copying": "where it looks at a single token, in at least"
     f" {COPYING:.0%} of cases it is among the {LIKELIEST} that it makes likeliest",
-    "writing a kind": "what they make likelier is clearly of one kind of word",
     "correlation above 0.5": "of attention and distance: positional by another criterion",
 }
 
@@ -35,7 +34,6 @@ def heads_table(run: str, heads: list[dict]) -> Table:
         "positional": sum(roles[role] for role in PLACES),
         "semantic": sum(roles[role] for role in CONTENTS),
         "copying": sum(row["copies"] >= COPYING for row in heads),
-        "writing a kind": sum(row["writes_kind"] != "" for row in heads),
         "correlation above 0.5": sum(row["distance_correlation"] > 0.5 for row in heads),
     }
     row |= dict(roles.most_common())

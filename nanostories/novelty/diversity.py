@@ -1,117 +1,108 @@
 """
-How diverse the stories of a data set are, and whether they have what was requested (stories.jsonl
-of synthesize.py).
+Is a data set diverse and clean? How many different words and passages it has, how its stories
+begin, and what they share: validation stories with the training stories, and training stories with
+the others, which is what to expect. For rouge.py of corpora.
 
->>> story = {"text": "A cat sat. A dog ran to it.", "words": ["cat"], "features": []}
->>> (row,) = describe({"mine": [story] * 2}).rows
->>> row["distinct words"], row["duplicates"]
-(7, 0.5)
+>>> tables, figure = diversity([Path("data/real"), Path("data/builtin")])
 """
 
+import collections
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from nanostories.corpus.word_forms import SPEECH, uses_word
-from nanostories.novelty.search import Stream, search
+from nanostories.corpus.token_files import read_meta, stories_of
+from nanostories.corpus.word_forms import SPEECH
+from nanostories.novelty.histograms import histograms
+from nanostories.novelty.intervals import ClusteredValues, Metric
+from nanostories.novelty.search import Stream, count_distinct, search
+from nanostories.novelty.words import WordCorpus, open_corpus
 from nanostories.results import Table
-from nanostories.text import words_of
 
 PASSAGE = 4  # words
 NEAR = 0.5  # a near-duplicate has more than this share of its passages in one other story
-SEARCHED = 1000  # stories at most, each compared with all before them
+SEARCHED = 1000  # stories of each split at most that are compared with all training stories
+COUNTED = 1_000_000  # words at most: of more words, a smaller share is different
+OPENINGS = 5  # in the table
 
 
-def describe(sets: Mapping[str, Sequence[dict]]) -> Table:
-    """A row for each data set, shares from 0 to 1 as floats.
-
-    Dialogue is the one feature that rules can check. In other languages than English, words must be
-    used uninflected.
-    """
-    n = min(map(len, sets.values()))
+def diversity(directories: Sequence[Path]) -> tuple[list[Table], Figure]:
+    """Of corpora that prepare.py made."""
+    corpora = {str(directory): open_corpus(directory) for directory in directories}
+    n = min(COUNTED, *(len(corpus.stream.ids) for corpus in corpora.values()))
+    sizes = []
+    openings = []
     rows = []
-    for name, stories in sets.items():
-        is_used = [uses_word(story["text"], word) for story in stories for word in story["words"]]
-        has_dialogue = {True: [], False: []}  # by whether it was requested
-        for story in stories:
-            is_requested = "Dialogue" in story["features"]
-            has_dialogue[is_requested].append(SPEECH.search(story["text"]) is not None)
-        row = {
-            "data": name,
-            "stories": len(stories),
-            "words used": share(is_used),
-            "dialogue if requested": share(has_dialogue[True]),
-            "dialogue otherwise": share(has_dialogue[False]),
-        }
-        rows.append(row | repetition([story["text"] for story in stories[:n]]))
+    metrics = {}
+    for name, corpus in corpora.items():
+        stories = np.split(corpus.stream.ids, corpus.stream.bounds[1:-1])
+        row = {"data": name, "training stories": len(stories)}
+        for k in (1, 2, PASSAGE):
+            row[f"distinct {k}-grams"] = count_distinct(corpus.stream.ids[:n], k) / n
+        sizes.append(row | read_meta(Path(name))["cleaning"])
+        spelling = list(corpus.vocabulary)
+        begins = collections.Counter(tuple(story[:PASSAGE].tolist()) for story in stories)
+        for opening, count in begins.most_common(OPENINGS):
+            words = " ".join(spelling[word] for word in opening)
+            openings.append({"data": name, "opening": words, "stories": count / len(stories)})
+        metrics[name] = metrics_of(corpus, stories)
+        for metric in metrics[name].values():
+            cells = zip(("validation", "training", "difference"), metric.cells().values())
+            rows.append({"data": name, "of a story": metric.title} | dict(cells))
     about = (
-        f"The last five columns are for the first {n:,} stories of each data set. Dialogue is the"
-        " only feature that is checked."
+        f"Distinct: of those in the first {n:,} words of each data set, also those that go on in"
+        " the next story. The other columns: what prepare.py did."
     )
-    shares = ("words used", "dialogue if requested", "dialogue otherwise")
-    shares += ("distinct pairs", "duplicates", "near-duplicates")
-    formats = dict.fromkeys(shares, ".1%")
-    return Table("Diversity", rows, formats, about=about, facts={"kind": "diversity"})
+    shares = {column: ".1%" for column in sizes[0] if "distinct" in column}
+    about_stories = (
+        f"At most {SEARCHED:,} stories of each split: those of validation beside all training"
+        " stories, those of training beside all other training stories but these. Near-duplicate:"
+        f" more than {NEAR:.0%} of the 4-grams are in one other story."
+    )
+    tables = [
+        Table("Data", sizes, shares, about=about, facts={"kind": "data"}),
+        Table("Openings", openings, {"stories": ".1%"}, facts={"kind": "openings"}),
+        Table("Stories", rows, about=about_stories, facts={"kind": "diversity"}),
+    ]
+    drawn = [*metrics[name]][3:]  # those that are not just 0 or 1
+    legend = "Blue: validation stories. Orange: training stories"
+    return tables, histograms(metrics, drawn, legend)
 
 
-def share(values: Sequence[bool]) -> float | None:
-    return sum(values) / len(values) if values else None
+def metrics_of(corpus: WordCorpus, stories: Sequence[np.ndarray]) -> dict[str, Metric]:
+    """By title. stories: the training stories."""
+    step = max(2, -(-len(stories) // SEARCHED))
+    chosen = [corpus.text(i) for i in range(0, len(stories), step)]
+    others = list(stories)
+    del others[::step]
+    bounds = np.cumsum([0, *map(len, others)])
+    training = measure(chosen, corpus, Stream(np.concatenate(others), bounds))
+    held_out = stories_of(corpus.held_out, corpus.tokenizer)
+    validation = measure(list(itertools.islice(held_out, SEARCHED)), corpus, corpus.stream)
+    metrics = {}
+    for title in training:
+        largest = np.inf if title.startswith("words") else 1.0
+        metrics[title] = Metric(title, validation[title], training[title], largest=largest)
+    return metrics
 
 
-def repetition(texts: Sequence[str]) -> dict[str, int | float | None]:
-    ids = {}
-    stories = []
-    pairs = []
-    for text in texts:
-        stories.append(tuple(ids.setdefault(word, len(ids)) for word in words_of(text)))
-        pairs += itertools.pairwise(stories[-1])
-    return {
-        "words per story": round(sum(map(len, stories)) / len(stories)),
-        "distinct words": len(ids),
-        "distinct pairs": len(set(pairs)) / max(len(pairs), 1),
-        "duplicates": 1 - len(set(stories)) / len(stories),
-        "near-duplicates": near_duplicates([np.array(story, np.int64) for story in stories]),
+def measure(
+    texts: Sequence[str], corpus: WordCorpus, training: Stream
+) -> dict[str, ClusteredValues]:
+    stories = [corpus.encode(text) for text in texts]
+    found = search(stories, training, PASSAGE)
+    lengths = np.array([len(story) for story in stories])
+    values = {
+        "dialogue": np.array([SPEECH.search(text) is not None for text in texts]),
+        "copy": found.longest() == lengths,
+        "near-duplicate": found.precision > NEAR,
+        "words": lengths,
+        "share of 4-grams in one other story": found.precision,
+        "share of 4-grams in any other story": found.share(PASSAGE),
+        "words of the longest passage in another story": found.longest(),
     }
-
-
-def near_duplicates(stories: Sequence[np.ndarray]) -> float | None:
-    """The share of the last stories, at most half of all, that repeat one of the stories before
-    them."""
-    n = min(len(stories) // 2, SEARCHED)
-    if not n:
-        return None
-    earlier = stories[:-n]
-    bounds = np.cumsum([0, *map(len, earlier)])
-    found = search(stories[-n:], Stream(np.concatenate(earlier), bounds), PASSAGE)
-    return float((found.precision > NEAR).mean())
-
-
-def draw(sets: Mapping[str, Sequence[dict]]) -> Figure:
-    """Distinct words, and distinct pairs of words as a share of all, over the number of stories of
-    each data set."""
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for name, stories in sets.items():
-        words = [words_of(story["text"]) for story in stories]
-        pairs = [list(itertools.pairwise(story)) for story in words]
-        n_pairs = np.cumsum([len(story) for story in pairs])
-        left.plot(range(1, len(words) + 1), distinct(words), label=name)
-        right.plot(range(1, len(words) + 1), distinct(pairs) / np.maximum(n_pairs, 1))
-    left.set(xlabel="stories", ylabel="distinct words")
-    right.set(xlabel="stories", ylabel="distinct pairs of words / all pairs", xscale="log")
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-    left.legend()
-    return figure
-
-
-def distinct(stories: Iterable[Sequence]) -> np.ndarray:
-    """(stories,) how many different items are in each story and those before it."""
-    seen = set()
-    counts = []
-    for items in stories:
-        seen.update(items)
-        counts.append(len(seen))
-    return np.array(counts)
+    numbers = np.arange(len(texts))
+    return {title: ClusteredValues(own.astype(float), numbers) for title, own in values.items()}

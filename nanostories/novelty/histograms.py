@@ -1,5 +1,6 @@
 """
-The picture of rouge.py: how each metric is distributed over the completions of one or several runs.
+The picture of rouge.py: how each metric is distributed over the completions of one or several runs,
+or over the stories of corpora.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,9 +13,12 @@ from nanostories.novelty.intervals import ClusteredValues, Metric
 COMPLETIONS = {"color": "C0", "histtype": "step", "linewidth": 1.8}
 BASELINE = {"color": "C1", "alpha": 0.35}
 N_BINS = 40
+LEGEND = "Blue: completions. Orange: held-out stories (for true endings: other stories' endings)"
 
 
-def histograms(runs: Mapping[str, Mapping[str, Metric]], names: Sequence[str]) -> Figure:
+def histograms(
+    runs: Mapping[str, Mapping[str, Metric]], names: Sequence[str], legend: str = LEGEND
+) -> Figure:
     """A row for each run, with a panel for each of these metrics that all runs have.
 
     runs: {label: {name: metric}}."""
@@ -32,8 +36,7 @@ def histograms(runs: Mapping[str, Mapping[str, Metric]], names: Sequence[str]) -
             draw_histogram(axes, metric.completions, bins, COMPLETIONS)
             draw_histogram(axes, metric.baseline, bins, BASELINE)
             axes.set_xlabel(metric.title, fontsize=8)
-    title = "Blue: completions. Orange: held-out stories (for true endings: other stories' endings)"
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(legend, fontsize=10)
     return figure
 
 

@@ -307,9 +307,12 @@ EXPERIMENTS = {
         data=PUBLISHED_STORIES,
     ),
     "neurons": Experiment(
-        "P and B: the tokens on which neurons fire; kinds of words by layer, and by training step",
+        "P and B: the tokens on which neurons fire, of the published 1M and of GPT-2-XL, too; kinds"
+        " of words by layer, and by training step",
         small=Runs(shapes("128-4-4", keep_checkpoints="3"), 300),
-        published=Runs(shapes("64-8-16", keep_checkpoints="5"), 7200),
+        published=Runs(
+            shapes("64-8-16", keep_checkpoints="5"), 7200, models=(PUBLISHED[0], GPT2[-1])
+        ),
         measures=("neurons",),
         picture="neurons",
         checkpoints=True,

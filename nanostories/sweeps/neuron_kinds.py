@@ -1,7 +1,7 @@
 """
 Kinds of words that neurons prefer, by layer; and the neurons that the paper and a reproduction
-show: the first two of the last layer, the first of a middle one, and the one with the largest
-activation of all.
+show: the first two of the last layer and of the one before, the first of a middle one, and the one
+with the largest activation of all; in the residual stream, too.
 
 >>> figure = draw([("demo", Path("out/demo"))])  # from the neurons.csv of interpret.py
 """
@@ -42,16 +42,19 @@ def draw(models: Models) -> Figure:
 def examples(models: Models) -> Table:
     found = []
     for name, directory in models:
-        rows = read_table(directory / "neurons.csv")
-        last = max(int(row["layer"]) for row in rows)
-        chosen = [row for row in rows if int(row["layer"]) == last][:2]
-        chosen += [row for row in rows if int(row["layer"]) == last // 2][:1]
-        chosen.append(max(rows, key=lambda row: float(row["activation_1"])))
-        for row in chosen:
-            tokens = [repr(row[f"token_{i}"]) for i in range(1, SHOWN + 1)]
-            neuron = f"{row['layer']}.{row['neuron']}"
-            cells = {"run": name, "neuron": neuron, "prefers": row["prefers"] or None}
-            cells["highest"] = float(row["activation_1"])
-            found.append(cells | {"fires most on": " ".join(tokens)})
-    about = "The last of each model is the neuron with the largest activation."
+        for part, file in {"MLP": "neurons.csv", "residual stream": "residual.csv"}.items():
+            rows = read_table(directory / file)
+            last = int(rows[-1]["layer"])
+            chosen = []
+            for layer, n in ((last, 2), (last - 1, 2), (last // 2, 1)):
+                chosen += [row for row in rows if int(row["layer"]) == layer][:n]
+            chosen.append(max(rows, key=lambda row: float(row["activation_1"])))
+            for row in chosen:
+                tokens = [repr(row[f"token_{i}"]) for i in range(1, SHOWN + 1)]
+                neuron = f"{row['layer']}.{row['neuron']}"
+                cells = {"run": name, "part": part, "neuron": neuron}
+                cells["prefers"] = row["prefers"] or None
+                cells["highest"] = float(row["activation_1"])
+                found.append(cells | {"fires most on": " ".join(tokens)})
+    about = "The last of each part is that with the largest activation of all."
     return Table("Neurons", found, {"highest": ".1f"}, about=about, facts={"kind": "examples"})

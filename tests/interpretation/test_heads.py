@@ -9,8 +9,17 @@ from planted_model import NAMES, WORDS, T, for_both_models, planted_corpus, plan
 from scipy.special import entr
 
 from interpret import read_activations
-from nanostories.interpretation.heads import head_rows, repeated_random_tokens
+from nanostories.corpus.tokenizer import gpt2
+from nanostories.interpretation.heads import (
+    KEY_SETS,
+    WORD_SETS,
+    head_rows,
+    key_features,
+    name_role,
+    repeated_random_tokens,
+)
 from nanostories.interpretation.hooks import run_with_cache
+from nanostories.interpretation.word_classes import TaggedCorpus, kind_of
 
 
 def rows_of(model, corpus) -> list[dict]:
@@ -35,6 +44,47 @@ def test_planted_heads_get_the_right_role_and_score():
     assert -0.5 < previous["distance_correlation"] < -0.1
 
 
+def subject_and_main_character(words: list[str], q: int) -> tuple[int | None, str | None]:
+    """The place of the subject of the sentence that has word q, if it is before it; the first of
+    the most frequent names, in the order of WORDS."""
+    ends = [i for i, word in enumerate(words) if word[0] in ".!?"]
+    begin = max([i + 1 for i in ends if i < q], default=0)
+    end = min([i for i in ends if i >= q], default=len(words))
+    kinds = {word: kind_of(word, {name.lower() for name in NAMES}) for word in words}
+    candidate = subject = None
+    for place in range(begin, end):
+        if kinds[words[place]] in ("noun", "name"):  # there are no pronouns
+            candidate = place
+        if kinds[words[place]] == "verb":
+            subject = candidate
+            break
+    if subject is not None and subject >= q:
+        subject = None
+    named = [word for word in words if word in NAMES]
+    main = max(sorted(set(named), key=WORDS.index), key=named.count, default=None)
+    return subject, main
+
+
+ENGLISH = " It was in the tree, and he did not see it, but she did."  # to be recognized
+
+
+def test_subjects_ends_and_main_characters_of_a_text():
+    text = 'One day, a girl named Sue ran home. "I am Tom!" said Tom. Sue saw a cat.'
+    corpus = TaggedCorpus.from_texts([text + ENGLISH], gpt2(), [], block_size=23)
+    (story,) = corpus.stories
+    words = [corpus.words[i] for i in story.words]
+    sets = dict(zip(KEY_SETS, key_features(story, corpus)))
+    last = -1  # the query is the last token, a full stop
+    seen = {name: [words[k] for k in sets[name][last].nonzero()] for name in WORD_SETS[-3:]}
+    assert seen == {
+        "sentence_end": [".", '!"', ".", "."],
+        "subject": ["Sue"],
+        "main_character": ["Sue", "Sue"],
+    }
+    home = words.index("home")
+    assert [words[k] for k in sets["subject"][home].nonzero()] == ["girl"]
+
+
 @for_both_models
 def test_measures_equal_loops_over_pairs(any_model):
     corpus = planted_corpus(4)
@@ -53,6 +103,7 @@ def test_measures_equal_loops_over_pairs(any_model):
                 weights = attention[q, seen]
                 pairs += [(q - k, attention[q, k]) for k in seen]
                 entropies.append(entr(weights).sum())
+                subject, main = subject_and_main_character([WORDS[i] for i in ids], q)
                 sets = {
                     "itself": [q],
                     "previous": [q - 1],
@@ -60,6 +111,9 @@ def test_measures_equal_loops_over_pairs(any_model):
                     "same_token": [k for k in seen if k < q and ids[k] == ids[q]],
                     "after_same": [k for k in seen if k > 0 and ids[k - 1] == ids[q]],
                     "names": [k for k in seen if WORDS[ids[k]] in NAMES],
+                    "sentence_end": [k for k in seen if WORDS[ids[k]][0] in ".!?"],
+                    "subject": [k for k in seen if k == subject],
+                    "main_character": [k for k in seen if WORDS[ids[k]] == main],
                 }
                 for name, keys in sets.items():
                     if keys:
@@ -73,3 +127,11 @@ def test_measures_equal_loops_over_pairs(any_model):
         assert row["distance_correlation"] == pytest.approx(correlation, abs=1e-4)
         for name, value in expected.items():
             assert row[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
+
+
+def test_of_names_and_their_main_character_a_head_has_the_clearer_role():
+    row = {"entropy": 1, "entropy_uniform": 3}
+    for name, share, uniform in (("names", 0.8, 0.2), ("main_character", 0.78, 0.1)):
+        row |= {name: share, f"{name}_uniform": uniform}
+    assert name_role(row) == "main character"
+    assert name_role(row | {"main_character": 0.5}) == "names"

@@ -51,3 +51,14 @@ def test_what_planted_heads_write():
     assert inducing > 0.85 and max(previous, uniform) < 0.5
     tokens = rows[2]["writes"].split(" · ")
     assert len(tokens) > 3 and set(tokens) <= set(WORDS)
+
+
+@torch.no_grad()
+def test_the_kind_of_word_that_a_head_writes():
+    model = planted_induction()
+    block = model.blocks[1]
+    D = model.config.n_embd // 2
+    block.qkv.weight.view(3, 2, D, -1)[2, 1, 0, V : V + 40] = 1.0  # of any position
+    block.attention_out.weight[90:102, D] = 5.0  # names
+    rows = tokens_written(model, planted_corpus(), Alphabet())
+    assert rows[3]["writes_kind"] == "name"
