@@ -30,7 +30,7 @@ FEWEST_QUERIES = 20
 SHARP = 0.5  # a query looks at a single token if it gives that token this much attention
 LIKELIEST = 10  # a head copies if the token it looks at is among this many that it makes likeliest
 WRITTEN = 6  # tokens per head in heads.csv
-MOST = 0.5  # a head writes a kind of word if the likeliest token is of it at this share of places
+MOST = 0.5  # a head writes a kind of word if more than this share of its likeliest tokens are
 # a head with this share of copies is a copying head; chance would be LIKELIEST / vocab_size
 COPYING = 0.25
 
@@ -63,8 +63,8 @@ def tokens_written(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) ->
     copies: of the queries that look at a single token, the share for which the head makes that
     token likelier than nearly all others. Queries that look at the first token do not count: heads
     rest there when they find nothing. writes: the distinct tokens that the head makes likeliest,
-    strongest first; one per story. writes_kind: the kind of word that the token which it makes
-    likeliest has at half of all places or more, or "".
+    strongest first; one per story. writes_kind: the kind that the token which it makes likeliest
+    has at most places, of those where its kind is known; or "".
     """
     n_heads = model.config.n_layer * model.config.n_head
     copied = torch.zeros(n_heads)
@@ -87,14 +87,18 @@ def tokens_written(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) ->
     for i, tokens in enumerate(written):
         tokens.sort(reverse=True)
         distinct = dict.fromkeys(visible(tokenizer.decode([token])) for _, token in tokens)
-        row = {"copies": copies[i].item(), "writes": " · ".join(list(distinct)[:WRITTEN])}
-        row["writes_kind"] = ""
+        row = {
+            "copies": copies[i].item(),
+            "writes": " · ".join(list(distinct)[:WRITTEN]),
+            "writes_kind": "",
+        }
         n_of_kind = collections.Counter()
         for token, n in likeliest[i].items():
             word = tokenizer.decode([token]).strip()
             n_of_kind[kinds.get(word, kinds.get(word.lower()))] += n
-        ((kind, n),) = n_of_kind.most_common(1)
-        if kind in KINDS and n >= MOST * n_of_kind.total():
+        del n_of_kind[None]
+        kind = max(KINDS, key=n_of_kind.__getitem__)
+        if n_of_kind[kind] > MOST * n_of_kind.total():
             row["writes_kind"] = kind
         columns.append(row)
     return columns
