@@ -264,7 +264,8 @@ def series_of(row: dict, rows: Sequence[dict], axis: str) -> tuple[str, ...]:
         return ()
     if "variant" not in row:
         return (row["run"].rpartition("/")[0],)
-    names = [name for name in SETTINGS if name != axis and len({x.get(name) for x in rows}) > 1]
+    own = [x for x in rows if "variant" in x]
+    names = [name for name in SETTINGS if name != axis and len({x.get(name) for x in own}) > 1]
     shown = [name for name in names if row.get(name) not in (None, "")]
     return tuple(f"{LABELS.get(name, name)} {row[name]}" for name in shown)
 

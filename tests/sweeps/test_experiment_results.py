@@ -165,13 +165,15 @@ def test_seeds_of_a_variant_share_a_point_and_models_of_one_size_do_not():
 
 def test_a_model_without_a_width_is_a_level_across_the_panel():
     rows = [
-        {"run": "a", "label": "a", "variant": "a", "n_embd": 64, "bpb": 1.0},
+        {"run": "a", "label": "a", "variant": "a", "n_embd": 64, "n_head": 4, "bpb": 1.0},
         {"run": "gpt2", "label": "gpt2", "bpb": [0.5, 0.4, 0.6]},
     ]
     axes = results.draw(rows, ["bpb"], ["n_embd"], []).axes[0]
     dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
     assert [line.get_ydata()[0] for line in dotted] == [0.5]
     assert [text.get_text() for text in axes.texts] == ["gpt2"]
+    # It has no settings, in which the runs would differ from it.
+    assert results.series_of(rows[0], rows, "n_embd") == ()
 
 
 def test_the_losses_of_all_runs_are_in_one_picture(tmp_path):
