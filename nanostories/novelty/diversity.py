@@ -68,8 +68,7 @@ def diversity(directories: Sequence[Path]) -> tuple[list[Table], Figure]:
         Table("Stories", rows, about=about_stories, facts={"kind": "diversity"}),
     ]
     drawn = [*metrics[name]][3:]  # those that are not just 0 or 1
-    legend = "Blue: validation stories. Orange: training stories"
-    return tables, histograms(metrics, drawn, legend)
+    return tables, histograms(metrics, drawn, "Blue: validation stories. Orange: training")
 
 
 def metrics_of(corpus: WordCorpus, stories: Sequence[np.ndarray]) -> dict[str, Metric]:
