@@ -4,7 +4,6 @@ import torch
 
 from nanostories.training.config import TrainConfig
 
-MUON_LAYERS = ("qkv", "attention_out", "mlp_in", "mlp_out")  # of each block
 NEWTON_SCHULZ_STEPS = 5
 
 
@@ -28,11 +27,13 @@ def make_optimizers(
     optimizers = []
     muon_parameters = set()
     if config.optimizer == "muon":
-        groups = []
-        for name in MUON_LAYERS:
-            groups.append([getattr(block, name).weight for block in model.blocks])
-            muon_parameters.update(groups[-1])
-        optimizers.append(Muon(groups, config, dtype, compiled))
+        groups = {}  # by name: the blocks of a compressor's decoder have more than the others
+        for block in model.blocks:
+            for name, parameter in block.named_parameters():
+                if parameter.dim() == 2:
+                    groups.setdefault(name, []).append(parameter)
+                    muon_parameters.add(parameter)
+        optimizers.append(Muon(list(groups.values()), config, dtype, compiled))
     others = [p for p in model.parameters() if p not in muon_parameters]
     decayed = [p for p in others if p.dim() >= 2]
     not_decayed = [p for p in others if p.dim() < 2]
