@@ -1,0 +1,271 @@
+"""Runs the GPU path on fake CUDA tensors: nothing is computed, but devices, dtypes and waits are a
+GPU's. test_fake_gpu.py starts it in a process of its own, as it changes PyTorch.
+
+$ python tests/fake_gpu.py LIBRARY   # fake_gpu.cpp, compiled; the last line is {case: mistakes}
+"""
+
+import collections
+import contextlib
+import ctypes
+import json
+import sys
+import traceback
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+ctypes.CDLL(sys.argv[1])  # before torch
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import torch.cuda.amp.common  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_leaves, tree_map_only  # noqa: E402
+
+import train  # noqa: E402
+from model import GPTNeoConfig  # noqa: E402
+from nanostories.generation.decoders import TorchDecoder  # noqa: E402
+from nanostories.kernels import attention  # noqa: E402
+from nanostories.training.config import TrainConfig  # noqa: E402
+from nanostories.training.data_order import Batches, Corpus, TokenStream  # noqa: E402
+from nanostories.training.distributed import SINGLE_PROCESS  # noqa: E402
+from nanostories.training.state import TrainingState  # noqa: E402
+from nanostories.variants import MODELS  # noqa: E402
+from nanostories.variants.contrastive import Contrastive  # noqa: E402
+
+torch.autograd.set_multithreading_enabled(False)
+torch.cuda.amp.common.amp_definitely_not_available = lambda: False
+torch.cuda.is_bf16_supported = lambda *_: True
+torch.cuda.get_device_capability = lambda *_: (9, 0)
+torch.cuda.CUDAGraph = lambda: SimpleNamespace(replay=lambda: None)
+torch.cuda.graph = lambda _: contextlib.nullcontext()
+FakeTensorMode.avoid_device_init = property(lambda _: True)
+CUDA = torch.device("cuda", 0)
+PRODUCTS = {"mm", "addmm", "bmm", "baddbmm"}
+VOCAB_SIZE = 300
+N_STEPS = 2
+
+
+# ---- What is watched ----
+class Watch(TorchDispatchMode):
+    """Counts, by the function of ours that makes them: waits for the GPU, copies from the host to
+    it, products in float32, and masks. What the host asks the GPU for is answered with 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = collections.Counter()
+
+    def add(self, what: str) -> None:
+        names = ["backward"]
+        for frame in traceback.extract_stack():
+            if Path(frame.filename).is_relative_to(ROOT) and "torch_dispatch" not in frame.name:
+                names.append(frame.name)
+        names.remove("add")
+        self.found[f"{what} in {names[-1]}"] += 1
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        if name == "_local_scalar_dense":
+            if inputs[0].is_cuda:
+                self.add("wait")
+            return {torch.bool: True, torch.int64: 1}.get(inputs[0].dtype, 1.0)
+        out = func(*args, **kwargs)
+        outputs = [x for x in tree_leaves(out) if isinstance(x, torch.Tensor)]
+        if name in ("_to_copy", "copy_"):
+            source = inputs[-1]
+            if source.is_cuda and not outputs[0].is_cuda:
+                self.add("wait")
+            if outputs[0].is_cuda and not source.is_cuda and not kwargs.get("non_blocking"):
+                self.add("copy from the host")
+        elif name in PRODUCTS and outputs[0].dtype == torch.float32:
+            self.add("float32 product")
+        elif name == "bitwise_and" and outputs[0].dtype == torch.bool:
+            self.add("mask")
+        return out
+
+
+def watched(function) -> dict:
+    """{what: times}; or {error: 1}."""
+    watch = Watch()
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True), watch:
+            function()
+    except Exception as error:
+        return {f"{type(error).__name__}: {error}"[:200]: 1}
+    return dict(watch.found)
+
+
+# ---- What is run ----
+class OneByteTokens:
+    vocab_size = VOCAB_SIZE
+    end_of_text = VOCAB_SIZE - 1
+    vocabulary = {}
+
+    def byte_lengths(self):
+        return np.ones(VOCAB_SIZE, dtype=np.int64)
+
+
+def corpus(device=CUDA) -> Corpus:
+    tokens = np.random.default_rng(0).integers(0, VOCAB_SIZE, 2000).astype(np.uint16)
+    stream = TokenStream(tokens, np.ones(len(tokens), dtype=bool), 64, device)
+    return Corpus(OneByteTokens(), "", stream, stream)
+
+
+def new_state(**settings) -> TrainingState:
+    defaults = dict(n_layer=2, n_head=4, n_embd=32, block_size=64, window_size=16, compile=False)
+    config = TrainConfig(**defaults | dict(batch_size=4, grad_accum_steps=2) | settings)
+    with torch.device(CUDA):  # as fake tensors do not move
+        model = MODELS[config.architecture](GPTNeoConfig(VOCAB_SIZE, **config.model_shape()))
+    return TrainingState(model, config, corpus())
+
+
+def require_on_gpu(state: TrainingState) -> None:
+    tensors = [state.sums, *state.model.parameters()]
+    for optimizer in state.optimizers:
+        tensors += [x for values in optimizer.state.values() for x in values.values()]
+    assert all(x.is_cuda and x.dtype == torch.float32 for x in tensors)
+
+
+def steps(state: TrainingState, n=N_STEPS, loss_of=None, data=None) -> None:
+    loss_of = loss_of or train.training_loss(state.model, state.config, state.corpus)
+    batches = Batches(data or state.corpus, state.config, SINGLE_PROCESS)
+    for step in range(n):
+        train.train_step(state, loss_of, batches.for_step(step))
+    require_on_gpu(state)
+
+
+def train_steps(**settings) -> None:
+    steps(new_state(**settings))
+
+
+def contrast() -> None:
+    state = new_state()
+    ends = torch.zeros(VOCAB_SIZE, dtype=torch.bool, device=CUDA)
+    loss_of = train.next_token_loss(state.model, state.config, state.corpus)
+    steps(state, loss_of=Contrastive(loss_of, ends, 0, alpha=5.0))
+
+
+def evaluation() -> None:
+    state = new_state()
+    train.evaluate(train.next_token_loss(state.model, state.config, state.corpus), state)
+
+
+def resume() -> None:
+    state = new_state(optimizer="muon")
+    steps(state, 1)
+    saved = tree_map_only(torch.Tensor, torch.Tensor.cpu, state.for_resuming())
+    resumed = new_state(optimizer="muon")
+    resumed.restore(saved)
+    require_on_gpu(resumed)
+
+
+def decode() -> None:
+    model = new_state().model.eval()
+    with torch.no_grad():
+        decoder = TorchDecoder(model, n_slots=3, context=64)
+        decoder.read(0, [1, 2, 3])
+        decoder.copy([0], [1])
+        for _ in range(N_STEPS):
+            logits = decoder.step([0, 1], [4, 5])
+    assert logits.is_cuda
+
+
+CASES = {
+    "AdamW": partial(train_steps),
+    "Muon": partial(train_steps, optimizer="muon"),
+    "float16": partial(train_steps, optimizer="muon", dtype="float16"),
+    "float32": partial(train_steps, dtype="float32"),
+    "packed": partial(train_steps, attend_within_story=True),
+    "dropout": partial(train_steps, dropout=0.1),
+    "GPT-2": partial(train_steps, architecture="gpt2"),
+    "compressor": partial(train_steps, architecture="compressor"),
+    "contrast": contrast,
+    "evaluation": evaluation,
+    "resume": resume,
+    "decoder": decode,
+}
+
+
+# ---- Mistakes, planted ----
+def loss_that_waits() -> None:
+    state = new_state()
+    loss_of = train.next_token_loss(state.model, state.config, state.corpus)
+
+    def waiting(inputs, targets):
+        loss = loss_of(inputs, targets)
+        assert loss.item()
+        return loss
+
+    steps(state, loss_of=waiting)
+
+
+def data_on_the_cpu() -> None:
+    steps(new_state(), data=corpus(torch.device("cpu")))
+
+
+def sums_on_the_cpu() -> None:
+    state = new_state()
+    state.sums = torch.zeros(3)
+    steps(state)
+
+
+def no_autocast() -> None:
+    state = new_state()
+    state.autocast = contextlib.nullcontext()
+    steps(state)
+
+
+def momentum_left_on_the_cpu() -> None:
+    state = new_state(optimizer="muon")
+    steps(state, 1)
+    for values in state.optimizers[0].state.values():
+        values["momentum_buffer"] = values["momentum_buffer"].cpu()
+    steps(state, 1)
+
+
+def table_from_the_host() -> None:
+    state = new_state()
+    loss_of = train.next_token_loss(state.model, state.config, state.corpus)
+
+    def with_table(inputs, targets):
+        weights = torch.tensor([1.0, 1.0], device=inputs.device)
+        return loss_of(inputs, targets) * weights.mean()
+
+    steps(state, loss_of=with_table)
+
+
+def mask_for_each_layer() -> None:
+    state = new_state(n_layer=4)
+
+    def attention_of(story_starts=None):
+        def attend(layer, q, k, v):
+            visible = attention.visibility(q, state.config.window_size, story_starts)
+            return attention.causal_attention(q, k, v, visible)
+
+        return attend
+
+    state.model.attention = attention_of
+    steps(state)
+
+
+PLANTED = {
+    "wait": loss_that_waits,
+    "data on the CPU": data_on_the_cpu,
+    "sums on the CPU": sums_on_the_cpu,
+    "no autocast": no_autocast,
+    "momentum on the CPU": momentum_left_on_the_cpu,
+    "table from the host": table_from_the_host,
+    "mask for each layer": mask_for_each_layer,
+}
+
+if __name__ == "__main__":
+    results = {}
+    for name, function in (CASES | PLANTED).items():
+        results[name] = watched(function)
+        print(name, results[name], file=sys.stderr)
+    print(json.dumps(results))
