@@ -158,13 +158,23 @@ def train_step(state: TrainingState, loss_of: Loss, micro_batches, ranks=SINGLE_
     micro_batches: (inputs, targets, weight); the weight is its share of the step's mean loss. The
     host does not wait for a GPU here, except for the overflow check in float16."""
     total = torch.zeros((), device=state.device)
+    parameters = list(state.model.parameters())
+    gradients = None
     for inputs, targets, weight in micro_batches:
         with state.autocast:
             loss = loss_of(inputs, targets) * weight
         total += loss.detach()
-        state.scaler.scale(loss).backward()
-    parameters = list(state.model.parameters())
-    ranks.sum([total, *(parameter.grad for parameter in parameters)])
+        new_gradients = torch.autograd.grad(state.scaler.scale(loss), parameters)
+        if gradients:
+            torch._foreach_add_(gradients, new_gradients)  # all at once: not a launch for each
+        elif state.config.cuda_graphs:
+            # A copy, as the graph's next replay writes to its own.
+            gradients = torch._foreach_mul(new_gradients, 1)
+        else:
+            gradients = new_gradients
+    ranks.sum([total, *gradients])
+    for parameter, gradient in zip(parameters, gradients):
+        parameter.grad = gradient
     for optimizer in state.optimizers:
         state.scaler.unscale_(optimizer)
     norm = torch.nn.utils.clip_grad_norm_(parameters, state.config.grad_clip or math.inf)

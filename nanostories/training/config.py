@@ -70,6 +70,7 @@ class TrainConfig:
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"  # for matrix products
     compile: bool = True  # if a compiler is found
+    cuda_graphs: bool = False  # on a GPU: launch a compiled micro-batch at once; never run yet
 
     def __post_init__(self):
         for field in dataclasses.fields(self):

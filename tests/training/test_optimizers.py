@@ -1,6 +1,8 @@
 """Our Muon beside PyTorch's, which optimizer has which weights, and the learning rate over a
 run."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -93,3 +95,37 @@ def test_in_float16_an_overflow_in_one_optimizers_gradients_skips_the_step_of_al
         assert weight.isfinite().all(), name
     assert not model.wte.weight.equal(before["wte.weight"])
     assert state.scaler.get_scale() == scale / 2 and state.step == 2
+
+
+def loss_of_model(model, inputs, targets):
+    return model(inputs, targets)[1]
+
+
+@pytest.mark.parametrize("cuda_graphs", [False, True])
+def test_a_step_adds_up_its_micro_batches_also_where_a_graph_overwrites_its_gradients(
+    monkeypatch, cuda_graphs
+):
+    """With cuda_graphs each micro-batch writes its gradients where the one before it wrote them."""
+    tokens = torch.randint(50, (6, 17), generator=torch.manual_seed(0))
+    inputs = tokens[:, :-1]
+    targets = tokens[:, 1:]
+    micro_batches = [(inputs[i : i + 2], targets[i : i + 2], 1 / 3) for i in (0, 2, 4)]
+    compute = torch.autograd.grad
+    places = []
+
+    def replay(loss, parameters):
+        gradients = compute(loss, parameters)
+        if not places or not cuda_graphs:
+            places[:] = gradients
+        torch._foreach_copy_(places, gradients)
+        return list(places)
+
+    results = []
+    for parts in ([(inputs, targets, 1.0)], micro_batches):
+        model = small_model()
+        config = TrainConfig(dtype="float32", compile=False, cuda_graphs=cuda_graphs)
+        state = TrainingState(model, config)
+        train_step(state, partial(loss_of_model, model), parts)
+        results.append(state.sums)
+        monkeypatch.setattr(torch.autograd, "grad", replay)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=0)  # loss and norm of the gradient
