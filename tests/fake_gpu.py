@@ -27,7 +27,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only  # noqa: E402
 
 import train  # noqa: E402
 from model import GPTNeoConfig  # noqa: E402
-from nanostories.generation.decoders import TorchDecoder  # noqa: E402
+from nanostories.generation.decoders import make_decoder  # noqa: E402
+from nanostories.generation.generation_loop import draw  # noqa: E402
+from nanostories.generation.prompts import Sampling  # noqa: E402
 from nanostories.kernels import attention  # noqa: E402
 from nanostories.training.config import TrainConfig  # noqa: E402
 from nanostories.training.data_order import Batches, Corpus, TokenStream  # noqa: E402
@@ -167,12 +169,15 @@ def resume() -> None:
 def decode() -> None:
     model = new_state().model.eval()
     with torch.no_grad():
-        decoder = TorchDecoder(model, n_slots=3, context=64)
+        decoder = make_decoder(model, n_slots=3, context=64, exact=False)
         decoder.read(0, [1, 2, 3])
         decoder.copy([0], [1])
+        assert decoder.step([0, 1], [4, 5]).is_cuda
+        uniform = torch.zeros(2, decoder.n_ahead)
+        choose = partial(draw, sampling=Sampling(top_k=50))
         for _ in range(N_STEPS):
-            logits = decoder.step([0, 1], [4, 5])
-    assert logits.is_cuda
+            tokens = decoder.draw_ahead([0, 1], [4, 5], uniform, choose)
+    assert tokens.shape == (2, 16) and tokens.is_cuda
 
 
 CASES = {

@@ -10,32 +10,40 @@ Each decoder has the same three methods:
 >>> decoder.copy([3], [5])  # the texts of some slots into others
 >>> logits = decoder.step([3, 5], [11, 22])  # one more token in these; (2, vocab_size)
 
-What step() returns is overwritten by the next one.
+What step() returns is overwritten by the next one. On a GPU, TorchDecoder also draws, several
+tokens at a time.
 """
 
+import copy
 import ctypes
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 
 from model import GPTNeo
 from nanostories.checkpoints.other_architectures import OtherDecoder, OtherModel
+from nanostories.device import choose_dtype
 from nanostories.kernels import compile_cpp
 
 CHUNK = 64  # tokens of a prompt that CppDecoder reads at once
+N_AHEAD = {"cuda": 16}  # tokens that are drawn before the host looks at them, by device; else 1
 
 
 def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
     """The decoder for this model on its device. exact: for greedy and beam search, which compare
-    close calls, in float32. Otherwise CppDecoder keeps weights and cache in bfloat16: half as much
-    to read (docs/sampling.md)."""
+    close calls, in float32. Otherwise CppDecoder keeps weights and cache in bfloat16, and so does a
+    GPU, in its half precision: half as much to read (docs/sampling.md)."""
     if isinstance(model, OtherModel):
         return OtherDecoder(model)
     if type(model) is not GPTNeo:
         return RereadingDecoder(model)
-    if model.wte.weight.device.type == "cpu" and compile_cpp.library("decode_step"):
+    device = model.wte.weight.device
+    if device.type == "cpu" and compile_cpp.library("decode_step"):
         return CppDecoder(model, n_slots, context, torch.float32 if exact else torch.bfloat16)
-    return TorchDecoder(model, n_slots, context)
+    is_half = device.type == "cuda" and not exact
+    dtype = choose_dtype("auto" if is_half else "float32", device)
+    return TorchDecoder(model, n_slots, context, dtype)
 
 
 class RereadingDecoder:
@@ -64,18 +72,24 @@ class TorchDecoder:
     on a GPU is a CUDA graph, whose shapes are fixed: the kernels of so small a model take longer to
     launch than to run."""
 
-    def __init__(self, model: GPTNeo, n_slots: int, context: int):
+    def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype=torch.float32):
+        """dtype: of the matrix products and the cache."""
         config = model.config
         device = model.wte.weight.device
         self.model = model
+        if dtype != torch.float32:
+            self.model = with_products_in(dtype, model)
+        self.autocast = torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
         self.context = context
         self.lengths = torch.zeros(n_slots, dtype=torch.long)
         shape = (config.n_layer, n_slots, config.n_head, context, config.n_embd // config.n_head)
-        self.keys = torch.zeros(shape, device=device)
-        self.values = torch.zeros(shape, device=device)
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
         # What a step reads: each slot's token, and its position.
         self.inputs = torch.zeros(2, n_slots, 1, dtype=torch.long, device=device)
-        self.graph = None
+        self.n_ahead = N_AHEAD.get(device.type, 1)
+        self.uniform = torch.zeros(n_slots, self.n_ahead, device=device)
+        self.graphs = {}  # by the method that is recorded: (graph, what it returned)
 
     def read(self, slot, prompt):
         self.lengths[slot] = len(prompt)
@@ -89,26 +103,58 @@ class TorchDecoder:
         self.lengths[targets] = self.lengths[sources]
 
     def step(self, slots, tokens):
+        self.set_inputs(slots, tokens)
+        self.lengths[slots] += 1
+        return self.run(self.step_all)[slots]
+
+    def draw_ahead(self, slots, tokens, uniform, choose: Callable):
+        """The next n_ahead tokens of these slots, (len(slots), n_ahead), drawn without the host. A
+        text that ends among them is drawn further.
+
+        uniform: (len(slots), n_ahead); choose: logits (B, V), uniform (B,) -> ids (B,), the same in
+        each call."""
+        self.set_inputs(slots, tokens)
+        self.lengths[slots] += self.n_ahead
+        all_uniform = torch.zeros_like(self.uniform, device="cpu")
+        all_uniform[slots] = uniform
+        self.uniform.copy_(all_uniform)
+        self.choose = choose
+        return self.run(self.draw_all)[slots]
+
+    def set_inputs(self, slots, tokens):
         inputs = torch.zeros_like(self.inputs, device="cpu")
         inputs[0, slots, 0] = torch.tensor(tokens)
         # Idle slots write the keys of token 0 behind their text.
         inputs[1, :, 0] = self.lengths.clamp(max=self.context - 1)
         self.inputs.copy_(inputs)
-        self.lengths[slots] += 1
-        if self.inputs.is_cuda and self.graph is None:
-            self.record_graph()
-        if self.graph:
-            self.graph.replay()
-        else:
-            self.logits = self.forward(*self.inputs, slice(None))
-        return self.logits[slots]
 
-    def record_graph(self):
-        # The libraries' set-up, which must not be recorded
-        self.forward(*self.inputs, slice(None))
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.logits = self.forward(*self.inputs, slice(None))
+    def run(self, method: Callable) -> torch.Tensor:
+        if not self.inputs.is_cuda:
+            return method()
+        if method.__name__ not in self.graphs:
+            inputs = self.inputs.clone()
+            method()  # the libraries' set-up, which must not be recorded
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                out = method()
+            self.inputs.copy_(inputs)
+            self.graphs[method.__name__] = (graph, out)
+        graph, out = self.graphs[method.__name__]
+        graph.replay()
+        return out
+
+    def step_all(self):
+        return self.forward(*self.inputs, slice(None))
+
+    def draw_all(self):
+        drawn = []
+        for uniform in self.uniform.unbind(1):
+            ids = self.choose(self.step_all(), uniform)[:, None]
+            drawn.append(ids)
+            self.inputs[0] = ids
+            self.inputs[1] += 1
+            self.inputs[1].clamp_(max=self.context - 1)
+        return torch.cat(drawn, dim=1)
 
     def forward(self, tokens, positions, slots: slice):
         """Appends tokens (B, T) to these slots at positions (B, T); the logits (B, vocab_size)
@@ -131,8 +177,21 @@ class TorchDecoder:
             y = F.scaled_dot_product_attention(q, keys, values, mask, scale=1.0)
             return y.transpose(1, 2)
 
-        x = self.model.hidden(tokens, positions, attend)
-        return self.model.head(x[:, -1])
+        with self.autocast:
+            x = self.model.hidden(tokens, positions, attend)
+            return self.model.head(x[:, -1])
+
+
+def with_products_in(dtype: torch.dtype, model: GPTNeo) -> GPTNeo:
+    """A copy whose linear layers are in dtype. Embeddings and LayerNorms stay in float32: the head
+    is no longer tied."""
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            for name, parameter in list(module.named_parameters()):
+                half = torch.nn.Parameter(parameter.to(dtype), requires_grad=False)
+                setattr(module, name, half)
+    return model
 
 
 class CppDecoder:

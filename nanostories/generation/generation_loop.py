@@ -10,6 +10,7 @@ sampling and beam search. (decoders.py runs the model and keeps its cache.)
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -55,38 +56,58 @@ def generate(
     decoder = make_decoder(model, spare + 1, context, exact=sampling.temperature == 0)
     free = list(range(spare))
     waiting = iter(prompts.items())
+    n_ahead = getattr(decoder, "n_ahead", 1)
+    choose = partial(draw, sampling=sampling)
     growing: dict[int, GrowingText] = {}  # by slot
-    logits: list[torch.Tensor] = []  # of the next token of each growing text, in their order
+    drawn: dict[int, list[int]] = {}  # the next tokens of each
     last_prompt = None
     while True:
         # A free slot takes the next prompt at once. Equal prompts in a row are read only once.
+        new = []
+        logits = []
         for key, prompt in itertools.islice(waiting, len(free)):
             if prompt != last_prompt:
                 last_prompt = prompt
                 first_logits = read(decoder, spare, prompt)
             slot = free.pop()
             decoder.copy([spare], [slot])
-            logits.append(first_logits[None])
+            new.append(slot)
+            logits.append(first_logits)
             rng = np.random.default_rng([sampling.seed, *key])
             growing[slot] = GrowingText(key, room[key], rng)
         if not growing:
             return
-        texts = list(growing.items())
-        uniform = [text.random_numbers.random(dtype=np.float32) for _, text in texts]
-        tokens = draw(torch.cat(logits), torch.tensor(uniform), sampling)
-        for (slot, text), token in zip(texts, tokens.tolist()):
-            if token != stop:
-                text.tokens.append(token)
-                if on_token:
-                    on_token(token)
-            if token == stop or len(text.tokens) == text.room:
-                yield text.key, text.tokens, token == stop
-                del growing[slot]
-                free.append(slot)
-        logits = []
+        if new:
+            tokens = choose(torch.stack(logits), random_numbers(growing, new, 1)[:, 0])
+            drawn.update(zip(new, tokens[:, None].tolist()))
+        for slot, tokens in drawn.items():
+            text = growing[slot]
+            for token in tokens:
+                if token != stop:
+                    text.tokens.append(token)
+                    if on_token:
+                        on_token(token)
+                if token == stop or len(text.tokens) == text.room:
+                    yield text.key, text.tokens, token == stop
+                    del growing[slot]
+                    free.append(slot)
+                    break
+        drawn = {}
         if growing:
+            slots = list(growing)
             last_tokens = [text.tokens[-1] for text in growing.values()]
-            logits.append(decoder.step(list(growing), last_tokens))
+            uniform = random_numbers(growing, slots, n_ahead)
+            if n_ahead > 1:
+                tokens = decoder.draw_ahead(slots, last_tokens, uniform, choose)
+            else:
+                tokens = choose(decoder.step(slots, last_tokens), uniform[:, 0])[:, None]
+            drawn = dict(zip(slots, tokens.tolist()))
+
+
+def random_numbers(growing: dict[int, GrowingText], slots: list[int], n: int) -> torch.Tensor:
+    """The next n of each text in these slots, (len(slots), n): one for each of its tokens."""
+    numbers = [growing[slot].random_numbers.random(n, dtype=np.float32) for slot in slots]
+    return torch.from_numpy(np.stack(numbers))
 
 
 def room_for(

@@ -119,14 +119,21 @@ def test_threads_change_nothing(two_threads):
     assert torch.equal(read_and_step(cpp(model, 5), text, n_prompt=10, slot=3), shared)
 
 
-@needs_compiler
+@pytest.mark.parametrize(
+    "half",
+    [
+        pytest.param(lambda model: cpp(model, 1, torch.bfloat16), marks=needs_compiler, id="C++"),
+        pytest.param(lambda model: TorchDecoder(model, 1, T, torch.bfloat16), id="as on a GPU"),
+    ],
+)
 @torch.inference_mode()
-def test_bfloat16_is_close():
-    """As close as PyTorch's own bfloat16 is to float32, on the same weights."""
+def test_bfloat16_is_close(half):
+    """Closer to float32 than a model in bfloat16, of the same weights. These stay as they are."""
     model = random_model(block_size=T, **SHAPES["sixteen narrow heads"])
     text = torch.randint(97, (100,)).tolist()
     exact = model(torch.tensor([text]))[0][0, 49:].log_softmax(-1)
-    ours = read_and_step(cpp(model, 1, torch.bfloat16), text, 50, slot=0).log_softmax(-1)
+    ours = read_and_step(half(model), text, 50, slot=0).float().log_softmax(-1)
+    assert model(torch.tensor([text]))[0][0, 49:].log_softmax(-1).equal(exact)
     theirs = model.to(torch.bfloat16)(torch.tensor([text]))[0][0, 49:].float().log_softmax(-1)
     errors = [(other - exact).square().mean().sqrt().item() for other in (ours, theirs)]
     assert 0 < errors[0] < errors[1]

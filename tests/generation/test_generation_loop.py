@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from model import GPTNeo, GPTNeoConfig
+from nanostories.generation import decoders
 from nanostories.generation.generation_loop import beam_search, draw, generate
 from nanostories.generation.prompts import Sampling
 from nanostories.kernels import compile_cpp
@@ -87,6 +88,17 @@ def test_each_token_is_drawn_by_a_random_number_of_its_own(decoder, model):
     for key, (tokens, _) in completions(even, prompts, Sampling(seed=5), batch_size=2).items():
         uniform = np.random.default_rng([5, *key]).random(len(tokens), dtype=np.float32)
         assert np.abs(np.array(tokens) + 0.5 - 60 * uniform).max() < 0.501
+
+
+@pytest.mark.parametrize("settings", [dict(temperature=0), dict(seed=1), dict(seed=2, top_k=5)])
+def test_drawing_ahead_as_on_a_gpu_changes_no_text(model, monkeypatch, settings):
+    """Texts of other lengths side by side, which end by themselves or with the context, on
+    one slot after the other."""
+    monkeypatch.setattr(compile_cpp, "library", lambda *_: None)
+    sampling = Sampling(**settings)
+    one_by_one = completions(model, PROMPTS, sampling, stop=0, batch_size=2)
+    monkeypatch.setitem(decoders.N_AHEAD, "cpu", 5)
+    assert completions(model, PROMPTS, sampling, stop=0, batch_size=2) == one_by_one
 
 
 @pytest.mark.parametrize("beams, max_new_tokens", [(2, 12), (5, 12), (2, 27), (5, 27)])
