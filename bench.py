@@ -13,6 +13,7 @@ sample  generate(), against transformers.generate and a nanoGPT-style GPT, which
 loss    time to a loss on real stories, against a nanoGPT-style GPT; needs data/real
 track   bits per byte after ten minutes on two cores, config against config; needs data/real
 rouge   ROUGE-2 of 500 texts with 100,000 stories, against rouge-score-rs
+gpu     the first hour on a GPU: its checks, then speed and memory beside what was counted
 
 The last line of output is a JSON object. Its ratios are ours / peer: above 1 is better. Run nothing
 else meanwhile.
@@ -29,7 +30,7 @@ from nanostories.cli import Parser, existing_file, one_line_errors, positive
 from nanostories.files import append_json, read_json_lines
 from nanostories.results import Result, Table, to_text
 
-BENCHES = ("train", "sample", "loss", "track", "rouge")
+BENCHES = ("train", "sample", "loss", "track", "rouge", "gpu")
 LIBRARIES = ("torch", "transformers", "rouge-score-rs")
 RESULTS = Path(__file__).parent / "benches" / "results.jsonl"
 
@@ -47,6 +48,7 @@ def parse_arguments():
         metavar="FILE",
         help="for track: the config of the record, and those to compare with it",
     )
+    parser.add_argument("--device", help="for gpu: cpu tries the command, at toy size")
     parser.add_argument(
         "--save", action="store_true", help="append the result to benches/results.jsonl"
     )
@@ -56,6 +58,8 @@ def parse_arguments():
         parser.error(f"name a bench: {', '.join(BENCHES)}; or use --saved for all saved results")
     if args.config and args.name != "track":
         parser.error("--config is for track")
+    if args.device and args.name != "gpu":
+        parser.error("--device is for gpu")
     return args
 
 
@@ -68,7 +72,10 @@ def run_bench(args) -> dict:
         settings["rounds"] = args.rounds
     if args.config:
         settings["configs"] = args.config
+    if args.device:
+        settings["device"] = args.device
     ratios, figures = importlib.import_module(f"benches.{args.name}").bench(**settings)
+    device = set_up_device(args.device or "auto")
     versions = {"python": platform.python_version()}
     for library in distributions():
         if library.name in LIBRARIES:
@@ -77,7 +84,7 @@ def run_bench(args) -> dict:
         "bench": args.name,
         "ratios": ratios,
         "figures": figures,
-        "hardware": f"{os.cpu_count()} cores, {processor_name(set_up_device())}",
+        "hardware": f"{os.cpu_count()} cores, {processor_name(device)}",
         "versions": versions,
     }
 

@@ -10,6 +10,7 @@ from test_attention import assert_as_written_out, attend
 import train
 from model import GPTNeo, GPTNeoConfig
 from nanostories.device import set_up_device
+from nanostories.generation import decoders
 from nanostories.generation.generation_loop import beam_search, generate
 from nanostories.generation.prompts import Sampling
 from nanostories.kernels.attention import story_starts
@@ -133,7 +134,27 @@ def test_packed_short_windows_compiled_and_the_closing_story(config, command_lin
     assert last["cuda"] == pytest.approx(last["cpu"], rel=0.02)
 
 
+def test_cuda_graphs_change_no_loss(config):
+    losses = []
+    for graphs in (False, True):
+        settings = config | {"name": f"graphs-{graphs}", "device": "cuda", "dtype": "auto"}
+        flags = arguments(settings | {"compile": True, "cuda_graphs": graphs})
+        run, _ = train.train(*parse_command_line(flags))
+        losses.append([float(row["train_loss"]) for row in log_of(run)])
+    assert losses[1] == pytest.approx(losses[0], rel=2e-3)
+
+
 # ---- Sampling ----
+def test_drawing_ahead_changes_no_text(monkeypatch):
+    model = random_model(vocab_size=300, block_size=96, n_layer=4, n_embd=64, window_size=32)
+    prompts = {(i, 0): list(range(1, 3 + 5 * i)) for i in range(12)}
+    texts = []
+    for n_ahead in (1, 16):
+        monkeypatch.setitem(decoders.N_AHEAD, "cuda", n_ahead)
+        texts.append(sorted(generate(model.to("cuda"), prompts, Sampling(seed=1), stop=0)))
+    assert texts[0] == texts[1]
+
+
 @pytest.mark.parametrize("write, beams", [(generate, 1), (beam_search, 4)])
 def test_texts_are_those_of_the_cpu(write, beams):
     """With weights that make some continuations much likelier than others, as training does."""

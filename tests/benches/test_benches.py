@@ -16,7 +16,7 @@ from planted import write_corpus
 import bench
 import probe
 import train
-from benches import loss, measure, models, rouge, sample
+from benches import gpu, loss, measure, models, rouge, sample
 from benches import train as train_bench
 from model import GPTNeoConfig
 from nanostories.corpus import builtin_stories
@@ -40,7 +40,7 @@ TOY_RUN = {
     "device": "cpu",
 }
 PEERS = {"sample": "transformers", "train": "transformers", "rouge": "rouge_score_rs"}
-N_RATIOS = {"train": 3, "sample": 6, "loss": 1, "track": 1, "rouge": 2}
+N_RATIOS = {"train": 3, "sample": 6, "loss": 1, "track": 1, "rouge": 2, "gpu": 10}
 
 
 def in_this_process(makes: dict, rounds: int) -> dict[str, float]:
@@ -75,6 +75,7 @@ def toys(monkeypatch, tmp_path):
         sample: {"SHAPE": SHAPE, "NEW_TOKENS": 8, "PLAIN_NEW_TOKENS": 2},
         train_bench: {"SHAPE": SHAPE, "alternating_processes": in_this_process},
         rouge: {"N_TEXTS": 5, "N_PEER_STORIES": 10, "make_stories": make_stories},
+        gpu: {"CHECKS": ["true"], "VOCAB_SIZE": 300, "STEPS": 1, "measured_flops": lambda *_: 1e9},
         loss: {"SETTINGS": toy_run, "LEARNING_RATES": [1e-3], "SHARES": [0.5, 1]},
         measure: {"subprocess": SimpleNamespace(run=run_here), "OUT": tmp_path / "out"},
         measure.gc: {"collect": lambda: None},  # tenths of a second before each measurement
@@ -92,6 +93,8 @@ def test_every_bench_runs(name, toys, command_line, tmp_path):
     if name in PEERS:
         pytest.importorskip(PEERS[name])
     flags = ["--rounds", 2 if name == "track" else 1, "--save"]
+    if name == "gpu":
+        flags.append("--device=cpu")
     if name == "track":
         flags.append("--config")
         for name_of_config, rate in {"record": 1e-3, "mine": 2e-3}.items():
@@ -109,6 +112,17 @@ def test_every_bench_runs(name, toys, command_line, tmp_path):
         assert any(label in line and f"{value:,.3f}" in line for line in lines), label
     assert all(ratio >= 0 for ratio in result["ratios"].values())
     assert json.loads((tmp_path / "results.jsonl").read_text()) == result
+
+
+def test_the_gpu_bench_names_the_promises_that_are_not_kept(
+    toys, monkeypatch, command_line, tmp_path
+):
+    monkeypatch.setattr(gpu, "CHECKS", ["false"])
+    monkeypatch.setattr(gpu, "COUNTED", {"ts_8m": (1e-9, 1.0)})
+    monkeypatch.setattr(gpu, "measured_flops", lambda *_: 1e18)
+    _, printed = command_line(bench, tmp_path)("gpu", "--device=cpu", "--rounds=1")
+    broken = [line for line in printed.out.splitlines() if line.startswith("NOT KEPT: ")]
+    assert [line.split(" (")[0][10:] for line in broken] == ["checks", "ts_8m: 0.5 of the bound"]
 
 
 @pytest.mark.slow
