@@ -63,7 +63,7 @@ def test_evaluation_waits_once(found):
         ("data on the CPU", "FakeTensorDeviceMismatchError"),
         ("sums on the CPU", "FakeTensorDeviceMismatchError"),
         ("momentum on the CPU", "FakeTensorDeviceMismatchError"),
-        ("no autocast", "float32 product in forward"),
+        ("no autocast", "float32 product in add_mlp"),
         ("table from the host", "copy from the host in with_table"),
     ],
 )
