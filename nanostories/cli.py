@@ -154,7 +154,7 @@ class Parser(argparse.ArgumentParser):
         """Names an unknown flag, where argparse would complain of its value first."""
         known = list(self._option_string_actions)
         for arg in sys.argv[1:] if args is None else args:
-            flag = re.match(r"--\w+(?=$|=)", arg)
+            flag = re.match(r"--[\w-]+(?=$|=)", arg)
             if flag and not any(name.startswith(flag[0]) for name in known):
                 similar = difflib.get_close_matches(flag[0], known, n=1)
                 remedy = f"; did you mean {similar[0]}?" if similar else ""

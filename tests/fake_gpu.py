@@ -97,7 +97,7 @@ def watched(function) -> dict:
     try:
         with FakeTensorMode(allow_non_fake_inputs=True), watch:
             function()
-    except Exception as error:
+    except RuntimeError as error:
         return {f"{type(error).__name__}: {error}"[:200]: 1}
     return dict(watch.found)
 

@@ -7,7 +7,7 @@ import pytest
 from nanostories.cli import Parser, existing_path
 
 
-@pytest.mark.parametrize("wrong", ["--text_column", "--kolumn=x", "--columns"])
+@pytest.mark.parametrize("wrong", ["--text_column", "--text-column", "--kolumn=x", "--columns"])
 def test_an_unknown_flag_is_named_rather_than_its_value(wrong, capsys):
     parser = Parser("")
     parser.add_argument("corpus", nargs="?", choices=("builtin",))

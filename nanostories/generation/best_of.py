@@ -20,7 +20,7 @@ FEATURES = {"Dialogue": SPEECH.search, "BadEnding": ends_badly}  # others take a
 def complete(
     backend, prompts: Mapping[Key, str], sampling: Sampling
 ) -> Iterator[tuple[Key, str, bool, dict]]:
-    """Continuations as backend.complete yields them, each with facts for samples.jsonl. Completion
+    """Continuations as backend.complete yields them, each with facts for its row. Completion
     j of a prompt is one of its draws j * best_of to (j + 1) * best_of - 1."""
     n = sampling.best_of
     wanted = {}

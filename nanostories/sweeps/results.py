@@ -265,9 +265,12 @@ def series_of(row: dict, rows: Sequence[dict], axis: str) -> tuple[str, ...]:
     if "variant" not in row:
         return (row["run"].rpartition("/")[0],)
     own = [x for x in rows if "variant" in x]
-    names = [name for name in SETTINGS if name != axis and len({x.get(name) for x in own}) > 1]
-    shown = [name for name in names if row.get(name) not in (None, "")]
-    return tuple(f"{LABELS.get(name, name)} {row[name]}" for name in shown)
+    parts = []
+    for name in SETTINGS:
+        values = {x.get(name) for x in own}
+        if name != axis and len(values) > 1 and row.get(name) not in (None, ""):
+            parts.append(f"{LABELS.get(name, name)} {row[name]}")
+    return tuple(parts)
 
 
 def set_scale(axes: Axes, axis: str, values: Sequence) -> None:
