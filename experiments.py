@@ -6,14 +6,14 @@ $ python experiments.py shapes  # eight small shapes, minutes on two cores: tabl
 # the real sizes: runs, hours, dollars; runs nothing
 $ python experiments.py shapes --scale published --dry_run
 $ python experiments.py dropout --only 'zero-*' --seeds 3
-# the small list, longer, on other stories
-$ python experiments.py heads --data data/real --steps 2000
+# on real stories (docs/data.md says which), eight times as long
+$ python experiments.py heads --scale real --seeds 3
 # flags for each sample.py and grade.py
 $ python experiments.py shapes --sample "--n 10" --grade "--judge gpt-4o-mini --controls"
 $ python experiments.py baselines --models api:gpt-3.5-turbo  # beside those of the list
 $ python experiments.py baselines --only_models out/demo hf:gpt2 --data data/real  # in their place
 
-Everything is written to out/<experiment>/ (published: out/<experiment>-published/). If it was
+Everything is written to out/<experiment>/ (other scales: out/<experiment>-<scale>/). If it was
 stopped or killed, the same command resumes: finished runs and measures are kept. URLs and keys of
 APIs come from the environment (OPENAI_BASE_URL, OPENAI_API_KEY, JUDGE_…: docs/sampling.md).
 """
@@ -46,7 +46,10 @@ def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("experiment", choices=EXPERIMENTS)
     parser.add_argument(
-        "--scale", choices=SCALES, default="small", help="minutes on two cores, or hours on a GPU"
+        "--scale",
+        choices=SCALES,
+        default="small",
+        help="minutes on built-in stories, an hour on data/real, or hours on a GPU",
     )
     parser.add_argument(
         "--only", nargs="+", metavar="RUN", default=["*"], help="names or patterns, such as '512-*'"
@@ -131,8 +134,8 @@ def run_experiment(args: argparse.Namespace) -> None:
         raise UserError(f"it asks an API: set {' and '.join(keys)}")
     corpora = find_corpora(experiment, listed, args)
     directory = args.out_dir / args.experiment
-    if args.scale == "published":
-        directory = args.out_dir / f"{args.experiment}-published"
+    if args.scale != "small":
+        directory = args.out_dir / f"{args.experiment}-{args.scale}"
     planned = plan(experiment, listed, corpora, directory, args)
     if args.dry_run:
         show_costs(planned, listed, experiment, args)
@@ -172,7 +175,7 @@ def run_experiment(args: argparse.Namespace) -> None:
 
 # ---- The runs or models of a list ----
 def choose_runs(experiment: Experiment, args: argparse.Namespace) -> Runs:
-    listed = getattr(experiment, args.scale)
+    listed = experiment.runs(args.scale)
     models = args.models or args.only_models
     if models and (experiment.picture == "law" or "memory" in experiment.measures):
         raise UserError(f"{args.experiment} needs runs of its own: leave out --models")
@@ -214,6 +217,9 @@ def find_corpus(
     if not given and not (path / "meta.json").exists():
         flags = PREPARED.get(path.name, (path.name,))
         command = ["prepare.py", *flags, "--data_dir", str(path.parent)]
+        if "--input" in flags:
+            made = f"make it of your stories by python {shlex.join(command)} (docs/data.md)"
+            raise UserError(f"missing: {path}; {made}, or give --data")
         print(f"missing: {path}, which is made first by python {shlex.join(command)}")
         if args.dry_run:
             vocab_size = 10_000
@@ -362,7 +368,7 @@ def training_speed(scale: str) -> tuple[float, str]:
 
     from nanostories.device import choose_dtype, measured_flops, peak_flops, set_up_device
 
-    if scale != "small" and not torch.cuda.is_available():
+    if scale == "published" and not torch.cuda.is_available():
         return A100, "an A100, a guess"
     device = set_up_device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = choose_dtype("auto", device)

@@ -4,24 +4,28 @@ arXiv:2305.07759) and of two reproductions (A: McGill, with the published models
 models trained from scratch).
 
 At the small scale a list is a scaled-down version of its figure: smaller shapes, built-in stories,
-minutes on two cores.
+minutes on two cores. At the real scale the same runs are longer, on real stories.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-# The stories that the published models learned, numbered as in the file, in their tokens; and how
-# prepare.py makes that corpus
+# The stories that the published models learned, numbered as in the file, in their tokens
 PUBLISHED_STORIES = "tinystories-published"
+# Flags of prepare.py for corpora that are not known to it by name
+REAL_STORIES = ("--input", "train.txt", "--val", "valid.txt")
 PREPARED = {
     PUBLISHED_STORIES: (
         "tinystories",
         "--raw",
         "--vocab_size=50257",
         "--name=tinystories-published",
-    )
+    ),
+    "real": (*REAL_STORIES, "--name=real"),
+    "real-instruct": (*REAL_STORIES, "--name=real-instruct", "--headers"),
 }
+LONGER = 8  # times as many steps at the real scale as at the small one: about 0.7 of an epoch
 BEGINNINGS = Path(__file__).parents[2] / "prompts" / "beginnings.txt"
 
 
@@ -45,6 +49,7 @@ class Experiment:
     shows: str  # which table or figure
     small: Runs
     published: Runs
+    real: Runs | None = None  # None: those of the small scale, longer
     measures: tuple[str, ...] = ()  # names in nanostories/sweeps/measures.py
     # x-axes of its picture: settings or columns; none: a line for each run
     axes: tuple[str, ...] = ()
@@ -54,6 +59,13 @@ class Experiment:
     sample_flags: tuple[str, ...] = ()  # for sample.py
     own_prompts: bool = False  # each run continues stories of its own corpus, not of this one
     checkpoints: bool = False  # compare the kept checkpoints of runs, and not only the last
+
+    def runs(self, scale: str) -> Runs:
+        listed = getattr(self, scale)
+        if listed:
+            return listed
+        budgets = tuple(LONGER * flops for flops in self.small.budgets)
+        return replace(self.small, steps=LONGER * self.small.steps, budgets=budgets)
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,19 @@ SCALES = {
         learning_rate=8e-3,
         min_steps=20,
         n=1,
+    ),
+    "real": Scale(
+        config="experiment.py",
+        corpora={
+            "tinystories": "real",
+            PUBLISHED_STORIES: "real",
+            "instruct": "real-instruct",
+            "instruct-ood": "builtin-instruct-ood",
+        },
+        warmup=0.05,
+        learning_rate=8e-3,
+        min_steps=20,
+        n=2,
     ),
     "published": Scale(  # a step has 655,360 tokens, so 720 steps are one epoch of TinyStories
         config="experiment_published.py",
@@ -221,6 +246,7 @@ EXPERIMENTS = {
         "A, figure 6: losses of the 1M shape from zero, one epoch in small steps: 8 windows of 256"
         " tokens, about nine stories",
         small=Runs(shapes("64-4-4"), 2165),
+        real=Runs(shapes("64-4-4"), 2722),
         published=Runs(
             shapes("64-8-16", batch_size=8, grad_accum_steps=1, block_size=256), 230_400
         ),
@@ -279,6 +305,8 @@ EXPERIMENTS = {
         "P: words and summary asked for together, in training never together (never-both) or in any"
         " combination (any)",
         small=Runs(OOD_VARIANTS, 300),
+        # Real stories have no summaries.
+        real=Runs({"any": dict(data="builtin-instruct"), "never-both": {}}, 2400),
         published=Runs(OOD_VARIANTS, 7200),
         measures=("instruct",),
         picture="instruct.png",

@@ -12,14 +12,20 @@ from nanostories.sweeps.plan import Run, count_parameters_and_flops, plan_runs
 from nanostories.training.config import TrainConfig, parse_command_line
 
 META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=470_000_000, sha256="-")))
-NAMES = ("tinystories", "tinystories-published", "instruct", "instruct-ood")
+NAMES = (
+    "tinystories",
+    "tinystories-published",
+    "instruct",
+    "instruct-ood",
+    "builtin-instruct",
+)
 CORPORA = {name: (Path("data", name), META) for name in NAMES}
 
 
 def planned(name: str, scale: str = "small", n_seeds: int = 1, out: str = "out/x") -> list[Run]:
     experiment = EXPERIMENTS[name]
     return plan_runs(
-        getattr(experiment, scale), SCALES[scale], n_seeds, Path(out), experiment.data, CORPORA
+        experiment.runs(scale), SCALES[scale], n_seeds, Path(out), experiment.data, CORPORA
     )
 
 
@@ -47,7 +53,7 @@ def test_a_step_costs_the_model_the_objective_and_muon():
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_list_has_runs_that_can_be(name, scale):
-    listed, runs = getattr(EXPERIMENTS[name], scale), planned(name, scale, 2)
+    listed, runs = EXPERIMENTS[name].runs(scale), planned(name, scale, 2)
     assert (runs or listed.models) and len({run.config.name for run in runs}) == len(runs)
     for run in runs:
         assert run.config.out_dir == "out/x" and run.config.eval_interval <= 250
@@ -55,7 +61,9 @@ def test_every_list_has_runs_that_can_be(name, scale):
             SCALES[scale].warmup * run.config.max_steps, abs=1
         )
         assert run.flops == run.config.max_steps * count_parameters_and_flops(run.config, 10_000)[1]
-        if run.config.start_from and scale == "small":  # a run of the same list, which comes before
+        if (
+            run.config.start_from and scale != "published"
+        ):  # a run of the same list, which comes before
             source = next(r for r in runs if str(r.directory) == run.config.start_from)
             assert runs.index(source) < runs.index(run) and source.config.seed == run.config.seed
 
@@ -129,6 +137,16 @@ def test_what_is_missing_is_named_before_anything_runs(name, tmp_path, command_l
         monkeypatch.setenv("OPENAI_API_KEY", "x")
         assert "_API_KEY" not in call(*published, *several)[1].out
     assert not (tmp_path / "out").exists() and not (tmp_path / "data").exists()
+
+
+def test_the_real_scale_needs_stories_and_trains_longer_on_them(tmp_path, command_line):
+    call = command_line(experiments, tmp_path)
+    code, _ = call("heads", "--scale=real")
+    assert "prepare.py --input train.txt --val valid.txt --name=real" in code
+    for name in ("heads", "scaling"):
+        small, real = planned(name, "small"), planned(name, "real")
+        assert {run.variant for run in small} == {run.variant for run in real}
+        assert max(run.flops for run in real) > 6 * max(run.flops for run in small)
 
 
 def test_models_are_added_to_a_list_or_take_its_place(tmp_path, command_line):
