@@ -105,7 +105,7 @@ SCALES = {
             "instruct-ood": "builtin-instruct-ood",
         },
         warmup=0.05,
-        learning_rate=8e-3,
+        learning_rate=1.6e-2,
         min_steps=20,
         n=2,
     ),
