@@ -75,7 +75,7 @@ class Scale:
     config: str
     corpora: Mapping[str, str]  # {name in the lists: the corpus that stands for it at this scale}
     warmup: float  # share of the steps
-    # Upper limit: wide models get 1 / width (LOG.md); None: the config's
+    # Upper limit of 1 / width, which suits every width tried (LOG.md); None: the config's
     learning_rate: float | None
     min_steps: int  # within a budget; with fewer, the batch size matters more than the model size
     n: int  # completions of each prompt
@@ -105,7 +105,7 @@ SCALES = {
             "instruct-ood": "builtin-instruct-ood",
         },
         warmup=0.05,
-        learning_rate=1.6e-2,
+        learning_rate=1 / 32,
         min_steps=20,
         n=2,
     ),
