@@ -448,8 +448,6 @@ def next_command(directory: Path, meta: dict) -> str:
     command = f"python train.py configs/{config}.py --data={meta['name']}"
     if train["tokens"] < 5e5 and config != "demo":
         command += " --epochs=5 --eval_interval=50"  # more overfits
-        if config == "cpu":  # its 120 steps of short windows would be most of the run
-            command += " --short_window_steps=0"
     if directory.parent != Path("data"):
         command += f" --data_dir={shlex.quote(str(directory.parent))}"
     # Most stories should fit in the context; with as many tokens in a step as before
