@@ -7,7 +7,6 @@ from planted_model import WORDS, Alphabet, planted_corpus, planted_model, plante
 
 from interpret import read_activations
 from nanostories.interpretation.neurons import (
-    LARGEST,
     PEAKS,
     add_contexts,
     neuron_rows,
@@ -27,9 +26,7 @@ def test_planted_neurons_are_found(rows):
     assert "auc_pronoun" not in rows[5]  # there is none
     assert sum(row["prefers"] != "" for row in rows) <= 3
     assert rows[-1]["layer"] == 1
-    found = remarkable(rows)
-    assert "pronoun" not in found and found["name"] is rows[5]
-    assert found[LARGEST]["activation_1"] == max(row["activation_1"] for row in rows)
+    assert remarkable(rows)["name"] is rows[5]
 
 
 def test_discoveries_are_false_as_often_as_said(rows):
