@@ -2,18 +2,18 @@
 
 import numpy as np
 import pytest
-from conftest import page_data, settings
+from conftest import page_data
+from planted import write_corpus
+from random_models import model_to_probe, save_run, trained_on
 
 import interpret
 from model import GPTNeo, GPTNeoConfig
 from nanostories.checkpoints.huggingface import save_hf
+from nanostories.corpus import builtin_stories
 from nanostories.corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from nanostories.pages import interpretation_pages as pages
 from nanostories.results import load, outdated
 from nanostories.tables import read_table
-from nanostories.training.config import TrainConfig
-from prepare import Options, prepare
-from train import train
 
 MARKUP = "<script>document.title = 'broken'</script> Tom & <b>Mia</b>."
 HEADS = [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
@@ -22,19 +22,12 @@ FEW = ("--stories", "30", "--ablate", "10")
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """out/run of a tiny model, and data/tiny whose stories hold what would be markup."""
+    """out/run of a tiny model, and data/tiny, whose stories begin with what would be markup."""
     directory = tmp_path_factory.mktemp("interpret")
-    rng = np.random.default_rng(0)
-    texts = []
-    for i in range(150):
-        name, other = rng.choice(["Tom", "Mia", "Ben", "Sue"], 2)
-        thing = rng.choice(["ball", "cat", "kite", "drum", "hat"])
-        texts.append(f"{name} had a {thing}. Then, {other} saw it. Number {i}.")
-    texts[1] += MARKUP
-    tiny = directory / "data" / "tiny"
-    prepare(tiny, ["made for the tests"], texts[40:], texts[:40], Options(vocab_size=300))
-    changes = {"block_size": 64, "batch_size": 4, "max_steps": 2, "eval_interval": 2}
-    train(TrainConfig(**settings(directory / "data", directory) | changes), resume=False)
+    stories = [f"{MARKUP} {story.text}" for story in builtin_stories.stories(40)]
+    write_corpus(directory / "data" / "tiny", stories, stories)
+    run = trained_on(directory / "data", "tiny")
+    save_run(directory / "out" / "run", model_to_probe(block_size=64), **run)
     return directory
 
 
@@ -54,7 +47,7 @@ def visited(interpret_py, trained):
 
 def test_everything_is_written(visited):
     result = load(visited / "interpret.json")
-    assert list(result.sources) == ["../out/run/best.pt"] and not outdated(result, visited)
+    assert list(result.sources) == ["../out/run/ckpt.pt"] and not outdated(result, visited)
     tables = {table.facts["kind"]: table.rows for table in result.tables}
     assert list(tables) == ["heads", "roles", "ablation", "neurons"]
     row = tables["heads"][0]
@@ -64,10 +57,10 @@ def test_everything_is_written(visited):
     assert sum(row[role] for role in {head["role"] for head in heads}) == 4
     assert len(tables["ablation"]) == 4
     neurons = read_table(visited / "neurons.csv")
-    assert len(neurons) == 128
+    assert len(neurons) == 2 * 32 and len(read_table(visited / "residual.csv")) == 2 * 8
     for kind in tables["neurons"][:-1]:
         n = sum(neuron["prefers"] == kind["kind"] for neuron in neurons)
-        assert kind["neurons"] == n and kind["neurons (%)"] == pytest.approx(n / 1.28)
+        assert kind["neurons"] == n and kind["neurons (%)"] == pytest.approx(n / 0.64)
 
 
 def test_answers_are_patched(interpret_py, trained):
@@ -142,7 +135,7 @@ def test_neurons_can_be_browsed(chromium, visited):
 @pytest.mark.parametrize("width, dark", [(360, False), (1400, True)])
 def test_pages_fit_the_screen_and_can_be_read(chromium, visited, tmp_path, width, dark):
     """Many heads to a layer, contexts of long words; every text has a contrast of 4.5."""
-    long = {"context_1": [" grandmother"] * 20, "shades_1": [1] * 20, "activation_1": 1}
+    long = {"context_1": [" grandmother"] * 20, "shades_1": [9] * 20, "activation_1": 9}
     neurons = [row | long for row in page_data(visited / "neurons.html")["neurons"]]
     (tmp_path / "neurons.html").write_bytes(pages.neurons_page("a", "en", neurons, 128))
     chromium.open(tmp_path / "neurons.html", width=width, dark=dark)
