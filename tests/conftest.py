@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -167,13 +168,16 @@ def assert_same_curve(run: Path, reference: Path):
 
 @pytest.fixture
 def command_line(monkeypatch, capsys):
-    """command_line(script, directory) calls the script's main() there -> (exit code or message,
-    what it printed)."""
+    """command_line(script, directory) calls the script's main() there, with words or with one line
+    of them -> (exit code or message, what it printed)."""
 
     def of(script, directory: Path):
         def call(*args):
+            words = map(str, args)
+            if len(args) == 1:
+                words = shlex.split(str(args[0]))
             monkeypatch.chdir(directory)
-            monkeypatch.setattr(sys, "argv", [f"{script.__name__}.py", *map(str, args)])
+            monkeypatch.setattr(sys, "argv", [f"{script.__name__}.py", *words])
             try:
                 script.main()
             except SystemExit as end:

@@ -1,5 +1,7 @@
 """interpret.py: its files, its command line, and its pages in a browser."""
 
+import shlex
+
 import numpy as np
 import pytest
 from conftest import page_data
@@ -17,7 +19,7 @@ from nanostories.tables import read_table
 
 MARKUP = "<script>document.title = 'broken'</script> Tom & <b>Mia</b>."
 HEADS = [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
-FEW = ("--stories", "30", "--ablate", "10")
+FEW = "--stories 30 --ablate 10"
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +42,8 @@ def interpret_py(command_line, trained):
 def visited(interpret_py, trained):
     """The results for a text that holds markup."""
     if not (trained / "results").exists():
-        code, _ = interpret_py("out/run", *FEW, "--text", MARKUP, "--out", "results")
-        assert code == 0
+        text = shlex.quote(MARKUP)
+        assert interpret_py(f"out/run {FEW} --text {text} --out results")[0] == 0
     return trained / "results"
 
 
@@ -65,10 +67,8 @@ def test_everything_is_written(visited):
 
 def test_answers_are_patched(interpret_py, trained):
     """In either order: after two steps of training, it may prefer the other's answer."""
-    texts = ("Number:1:1", "Number:2:2")
-    exchanged = ("Number:1:2", "Number:2:1")
-    for pair in (texts, exchanged):
-        code, _ = interpret_py("out/run", "--patch", *pair, "--out", "patched")
+    for texts in ("Number:1:1 Number:2:2", "Number:1:2 Number:2:1"):
+        code, _ = interpret_py(f"out/run --patch {texts} --out patched")
         assert code == 0 or "does not tell" in code
     out = trained / "patched"
     assert sorted(path.suffix for path in out.iterdir()) == [".csv", ".json", ".png", ".svg"]
@@ -83,25 +83,24 @@ def test_published_models_read_any_corpus(interpret_py, trained):
     """With another vocabulary than the corpus has: the text is the same."""
     model = GPTNeo(GPTNeoConfig(vocab_size=400, block_size=32, n_layer=1, n_head=2, n_embd=8))
     save_hf(model, trained / "others", cut(np.zeros(GPT2_VOCAB_SIZE), 400))
-    args = ("hf:others", *FEW, "--out", "other")
-    code, _ = interpret_py(*args)
-    assert "--data" in code
-    assert interpret_py(*args, "--data", "data/tiny")[0] == 0
+    args = f"hf:others {FEW} --out other"
+    assert "--data" in interpret_py(args)[0]
+    assert interpret_py(f"{args} --data data/tiny")[0] == 0
     assert load(trained / "other" / "interpret.json").tables[0].rows[0]["heads"] == 2
 
 
 MISTAKES = [
-    (["api:gpt"], "api:gpt"),
-    (["out/run", "--stories", "12"], "--stories"),
-    (["out/run", "--text", "cat " * 100], "64"),
-    (["out/run", "--patch", "Tom ran", "Mia ran off"], "--patch"),
-    (["out/run", "--patch", "Tom ran", "Mia ran"], "--patch"),
+    ("api:gpt", "api:gpt"),
+    ("out/run --stories 3", "--stories"),
+    (f"out/run --text '{'cat ' * 100}'", "64"),
+    ("out/run --patch 'Tom ran' 'Mia ran off'", "--patch"),
+    ("out/run --patch 'Tom ran' 'Mia ran'", "--patch"),
 ]
 
 
 @pytest.mark.parametrize("args, named", MISTAKES)
 def test_mistakes_get_one_line(interpret_py, args, named):
-    code, printed = interpret_py(*args)
+    code, printed = interpret_py(args)
     assert named in code and "\n" not in code and "Traceback" not in printed.err
 
 

@@ -56,7 +56,7 @@ def runs(instruct_data_dir, tmp_path):
 
 def test_kinds_and_positions_sum_to_the_mean_loss(instruct_data_dir, runs, command_line):
     run = command_line(probe, runs)
-    assert run("a", "b", "--loss_by_kind", "--out", ".")[0] == 0
+    assert run("a b --loss_by_kind --out .")[0] == 0
     tables = load(runs / "loss_by_kind.json").tables
     assert len(tables) == 4 and (runs / "loss_by_kind.html").exists()
     for table in tables:

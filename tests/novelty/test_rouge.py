@@ -220,7 +220,7 @@ def test_planted_copies_are_found(corpus, rouge_py, tmp_path):
     honest = rows_of(endings(validation[40:60]), validation, 1)
     rows = planted.plant(honest, open_corpus(data), each=15)
     write_rows(tmp_path / "out" / "planted" / "samples/eval.jsonl", rows)
-    assert rouge_py("out/planted", "--data", data)[0] == 0
+    assert rouge_py(f"out/planted --data {data}")[0] == 0
     found = planted.count_flagged(rows, tmp_path / "out" / "planted")
     flagged = {kind: n for kind, (n, _, _) in found.items()}
     assert [kind for kind, n in flagged.items() if n == 15] == [
@@ -243,7 +243,7 @@ def test_validation_stories_in_the_training_set_do_not_hide_copies(
     source = " ".join(training[5].split()[20:50])
     copy = f"Zorb gnarl fip dop lum wex {source} Vip mon kel dur sot bax"
     run = make_run("one", [copy, *endings(validation[60:84])], validation)
-    assert rouge_py(run, "--data", data)[0] == 0
+    assert rouge_py(f"{run} --data {data}")[0] == 0
     warnings, tables = results_of(run)
     assert "10.0% of the held-out excerpts" in warnings
     assert described(run)[0, 0]["flag"] == "copy"
@@ -261,7 +261,7 @@ def test_held_out_copies_count_in_the_other_half_of_stories_and_are_warned_of(
     mixed = " ".join([*words[:90], *training[5].split()[20:60], *words[90:]])
     data = write_corpus(tmp_path / "half", training, [validation[0], mixed])
     run = make_run("run", endings(validation[20:45]), validation)
-    assert rouge_py(run, "--data", data)[0] == 0
+    assert rouge_py(f"{run} --data {data}")[0] == 0
     warnings, tables = results_of(run)
     assert "near-copies" in warnings
     assert int(tables["flags"][0]["held-out"].split()[0]) > 100
@@ -273,7 +273,7 @@ def test_both_splits_of_a_run(run, corpus, rouge_py, make_run):
     data, training, _ = corpus
     facts = {"set_name": "train", "cut": 0.4, "weights": "others"}
     make_run("tiny", endings(training[:25]), training, **facts)
-    assert rouge_py(run, "--data", data)[0] == 0
+    assert rouge_py(f"{run} --data {data}")[0] == 0
     warnings, tables = results_of(run)
     title = "F with the true ending"
     held_out, trained = (row for row in tables["metrics"] if row["metric"] == title)
@@ -288,8 +288,8 @@ def test_both_splits_of_a_run(run, corpus, rouge_py, make_run):
 def test_all_settings_and_several_runs(run, corpus, rouge_py, make_run):
     data, training, validation = corpus
     second = make_run("second", endings(validation[50:60]), validation, reference=None)
-    settings = ("--k", 4, "--counting", "clipped", "--others", 9)
-    assert rouge_py(run, second, run, "--data", data, *settings)[0] == 0
+    settings = "--k 4 --counting clipped --others 9"
+    assert rouge_py(f"{run} {second} {run} --data {data} {settings}")[0] == 0
     warnings, tables = results_of(run.parent)
     runs = {}
     for row in tables["metrics"]:
@@ -300,14 +300,14 @@ def test_all_settings_and_several_runs(run, corpus, rouge_py, make_run):
     for row in described(second).values():
         by_hand = max(rouge_k(row["completion"], story, 4, "clipped").f for story in training)
         assert float(row["f"]) == pytest.approx(by_hand, abs=1e-5)
-    assert rouge_py(second, "--data", data, "--others", 10)[0] == 0
+    assert rouge_py(f"{second} --data {data} --others 10")[0] == 0
     assert "11 prompts" in results_of(second)[0]
 
 
 def test_completions_of_a_single_prompt_are_compared_with_each_other(corpus, rouge_py, make_run):
     data, _, validation = corpus
     run = make_run("single", endings(validation[20:30]), validation, 10)
-    assert rouge_py(run, "--data", data, "--others", 9)[0] == 0
+    assert rouge_py(f"{run} --data {data} --others 9")[0] == 0
     grams = [kgrams(ending, 2, "set") for ending in endings(validation[20:30])]
     every = [max(rouge.overlap(a, b).f for b in grams if b is not a) for a in grams]
     metrics = {row["metric"]: row for row in results_of(run)[1]["metrics"]}
@@ -321,33 +321,33 @@ def test_neither_a_comparison_nor_another_set_replaces_the_results_of_a_run(
     """The comparison: of samples of one run at two temperatures; the same directory twice is
     one."""
     data, _, validation = corpus
-    names = ("temperature-0.3", "temperature-0.6")
-    places = [make_run(f"tiny/{name}", endings(validation[20:45]), validation) for name in names]
+    texts = endings(validation[20:45])
+    cool, warm = (make_run(f"tiny/temperature-{x}", texts, validation) for x in (0.3, 0.6))
     for name in ("tiny", "second"):
-        make_run(name, endings(validation[20:45]), validation, set_name="beginnings")
+        make_run(name, texts, validation, set_name="beginnings")
     second = run.with_name("second")
-    assert rouge_py(run, "--data", data)[0] == 0
+    assert rouge_py(f"{run} --data {data}")[0] == 0
     before = (run / "rouge.json").read_bytes()
-    assert rouge_py(places[0], places[0], "--data", data)[0] == 0
+    assert rouge_py(f"{cool} {cool} --data {data}")[0] == 0
     assert not (run / "rouge-comparison.json").exists()
-    assert rouge_py(*places, "--data", data)[0] == 0
-    assert rouge_py(run, second, "--set", "beginnings", "--data", data)[0] == 0
+    assert rouge_py(f"{cool} {warm} --data {data}")[0] == 0
+    assert rouge_py(f"{run} {second} --set beginnings --data {data}")[0] == 0
     assert (run / "rouge.json").read_bytes() == before
     rows = results_of(run, "rouge-comparison.json")[1]["metrics"]
-    assert {row["run"] for row in rows} == set(names)
+    assert {row["run"] for row in rows} == {cool.name, warm.name}
     assert len(read_table(second / "rouge-beginnings.csv")) == 25
     rows = results_of(run.parent, "rouge-beginnings.json")[1]["metrics"]
     found = {(row["run"], row["set"]) for row in rows}
     assert found == {("tiny", "beginnings"), ("second", "beginnings")}
-    assert "--set" in rouge_py(second, "--data", data)[0]  # it has no set eval
+    assert "--set" in rouge_py(f"{second} --data {data}")[0]  # it has no set eval
 
 
 @pytest.mark.parametrize(
     "completion, args, message",
     [
-        (None, (), "samples/eval.jsonl"),
-        ("…", (), "out/bad: no completion has a word"),
-        ("A.", ("--others", "0"), "--others"),
+        (None, "", "samples/eval.jsonl"),
+        ("…", "", "out/bad: no completion has a word"),
+        ("A.", "--others 0", "--others"),
     ],
 )
 def test_mistakes_get_one_line(corpus, rouge_py, make_run, tmp_path, completion, args, message):
@@ -356,7 +356,7 @@ def test_mistakes_get_one_line(corpus, rouge_py, make_run, tmp_path, completion,
     run.mkdir(parents=True)
     if completion:
         make_run("bad", [completion], validation)
-    code, printed = rouge_py("out/bad", "--data", data, *args)
+    code, printed = rouge_py(f"out/bad --data {data} {args}")
     complaint = printed.err.splitlines()[-1] if code == 2 else code
     assert message in complaint and "\n" not in complaint
     assert not (run / "rouge.json").exists()

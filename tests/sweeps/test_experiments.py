@@ -138,13 +138,13 @@ def test_a_measure_that_fails_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "args, message",
     [
-        (["shapes", "--data=tiny", "--only", "900-*"], "--only 900-*: "),
-        (["shapes", "--data=tiny", "--seeds=0"], "--seeds"),
-        (["shape"], "invalid choice: 'shape'"),
+        ("shapes --data=tiny --only '900-*'", "--only 900-*: "),
+        ("shapes --data=tiny --seeds=0", "--seeds"),
+        ("shape", "invalid choice: 'shape'"),
     ],
 )
 def test_mistakes_get_one_line(args, message, data_dir, tmp_path, command_line):
-    code, said = command_line(experiments, tmp_path)(*args, f"--data_dir={data_dir}")
+    code, said = command_line(experiments, tmp_path)(f"{args} --data_dir={data_dir}")
     said = code if isinstance(code, str) else said.err
     assert message in said.strip().splitlines()[-1]  # below argparse's usage
     assert not (tmp_path / "out").exists()

@@ -105,9 +105,8 @@ def test_a_list_ends_with_its_table_and_picture(
     quick.setitem(lists.EXPERIMENTS, name, replace(experiment, small=toy(experiment.small)))
     quick.chdir(tmp_path)
     out = tmp_path / "out"  # absolute, too, probes and scores have their columns
-    limit = "--memory_limit=700"
-    places_of_list = (f"--data_dir={instruct_data_dir}", f"--out_dir={out}")
-    in_process("experiments.py", name, *places_of_list, limit)
+    command = f"{name} --data_dir={instruct_data_dir} --memory_limit=700"
+    in_process("experiments.py", *command.split(), f"--out_dir={out}")
     said, directory = capsys.readouterr().out, out / name
     rows = read_table(directory / "experiment.csv")
     trained = runs_below(directory)
@@ -134,9 +133,8 @@ def test_a_list_ends_with_its_table_and_picture(
     for measure in experiment.measures:
         assert any(expected[measure] in column for column in filled), measure
     if name == "over_training":  # the same of runs that are there: a color for each
-        places = f"--data_dir={instruct_data_dir}", f"--out_dir={out}/again"
-        judge = f"--grade=--judge lm:{trained[0]}"
-        in_process("experiments.py", name, *places, "--only_models", *trained, judge)
+        models = ["--only_models", *trained, f"--grade=--judge lm:{trained[0]}"]
+        in_process("experiments.py", *command.split(), f"--out_dir={out}/again", *models)
         again = read_table(out / "again" / name / "experiment.csv")
         assert [row["run"].split("--")[-1] for row in again] == [row["run"] for row in rows]
         assert all(row["n_embd"] == "16" and row["context right"] for row in again)
@@ -150,7 +148,7 @@ def test_a_list_ends_with_its_table_and_picture(
         assert any("highest F with 5 other" in row["metric"] for row in table.rows)
     if name == "attention":  # what is measured is not measured again
         quick.setattr(runner, "call", lambda command: pytest.fail(str(command)))
-        in_process("experiments.py", name, *places_of_list, limit)
+        in_process("experiments.py", *command.split(), f"--out_dir={out}")
     if name == "memory":
         (row,) = rows
         ours = float(row["MB, batch 4, ours"])
