@@ -36,19 +36,16 @@ def test_planted_heads_get_the_right_role():
 def subject_and_main_character(words: list[str], q: int) -> tuple[int | None, str | None]:
     """The place of the subject of the sentence that has word q, if it is before it; the first of
     the most frequent names, in the order of WORDS."""
+    kinds = [kind_of(word, {name.lower() for name in NAMES}) for word in words]
     ends = [i for i, word in enumerate(words) if word[0] in ".!?"]
     begin = max([i + 1 for i in ends if i < q], default=0)
     end = min([i for i in ends if i >= q], default=len(words))
-    kinds = {word: kind_of(word, {name.lower() for name in NAMES}) for word in words}
-    candidate = subject = None
-    for place in range(begin, end):
-        if kinds[words[place]] in ("noun", "name"):  # there are no pronouns
-            candidate = place
-        if kinds[words[place]] == "verb":
-            subject = candidate
-            break
-    if subject is not None and subject >= q:
-        subject = None
+    subject = None
+    if "verb" in kinds[begin:end]:
+        verb = kinds.index("verb", begin)
+        nouns = [i for i in range(begin, verb) if kinds[i] in ("noun", "name")]  # no pronouns
+        if nouns and nouns[-1] < q:
+            subject = nouns[-1]
     named = [word for word in words if word in NAMES]
     main = max(sorted(set(named), key=WORDS.index), key=named.count, default=None)
     return subject, main
