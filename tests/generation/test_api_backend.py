@@ -68,38 +68,31 @@ def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_p
     assert sorted(completions) == [" a time."] * 3 + [" another time."]
 
 
-def test_a_refused_prompt_does_not_stop_the_others(endpoint, sample_py, run, tmp_path):
+def test_a_refused_story_does_not_stop_the_others(endpoint, sample_py, run, tmp_path):
+    """Its prompt is left out, so that prompts have equally many, until the same command gets it."""
     (tmp_path / "prompts.txt").write_text("".join(f"Once, {i}\n" for i in range(20)))
 
-    def refuse(number, request):
-        is_refused = request["messages"][-1]["content"] == "Once, 7"
-        return ("status", 400, {}, "filtered") if is_refused else ("say", "a time.")
+    def refuse_the_second(number, request):
+        is_second = number % 40 > 20 or number > 80
+        if is_second and request["messages"][-1]["content"] == "Once, 7":
+            return "status", 400, {}, "filtered"
+        return "say", "a time."
 
-    endpoint.fault = refuse
+    endpoint.fault = refuse_the_second
     flags = f"{API} --temperature 0.5 1 --concurrency 1"
-    for n_requests in (80, 84):  # the refused ones are asked for again
+    for n_requests in (80, 82):  # the refused ones are asked for again
         code, printed = sample_py(flags)
         assert "some requests failed" in code and "prompt_index 7" in code and "\n" not in code
-        assert len(endpoint.requests) == n_requests
+        assert "incomplete: 1 failed" in printed.out and len(endpoint.requests) == n_requests
         for directory in (run, run / "temperature-0.5"):
-            rows = rows_of(directory / "samples/prompts.jsonl")
+            path = directory / "samples/prompts.jsonl"
+            rows = rows_of(path)
             assert len(rows) == 38 and 7 not in {row["prompt_index"] for row in rows}
+            assert len(rows_of(path.with_name("prompts.jsonl.part"))) == 1
     endpoint.fault = lambda number, request: ("say", "a time.")
     assert sample_py(flags)[0] == 0
-    assert len(rows_of(run / "samples/prompts.jsonl")) == 40 and len(endpoint.requests) == 88
-
-
-def test_a_set_with_a_refused_story_says_so_and_stays_equal_by_prompt(endpoint, sample_py, run):
-    """One story of the second prompt is refused: the set has the first prompt alone, until the same
-    command gets the story."""
-    endpoint.fault = lambda number, request: ("status", 400) if number == 4 else ("say", "a time.")
-    path = run / "samples" / "prompts.jsonl"
-    code, printed = sample_py(f"{API} --concurrency 1")
-    assert "prompt_index 1" in code and "incomplete: 1 failed" in printed.out
-    assert [row["prompt_index"] for row in rows_of(path)] == [0, 0]
-    assert len(rows_of(path.with_name("prompts.jsonl.part"))) == 1
-    assert sample_py(API)[0] == 0 and len(endpoint.requests) == 5
-    assert [row["prompt_index"] for row in rows_of(path)] == [0, 0, 1, 1]
+    assert len(rows_of(path)) == len(rows_of(run / "samples/prompts.jsonl")) == 40
+    assert len(endpoint.requests) == 84
 
 
 def test_stories_of_one_prompt_are_printed_without_one_that_failed(endpoint, sample_py):

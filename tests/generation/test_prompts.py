@@ -80,5 +80,3 @@ def test_headers_of_validation_stories_are_prompts(instruct_data_dir):
         assert both.reference == prompt.reference
     with pytest.raises(ValueError, match="[1-9][0-9]+ stories whose header has words,sentence"):
         evaluation_prompts(instruct_data_dir / "builtin-instruct", 10000, 0.5, ["words,sentence"])
-    with pytest.raises(ValueError, match="has 0 stories whose header has words"):
-        evaluation_prompts(instruct_data_dir / "builtin", 3, 0.5, ["words"])
