@@ -17,7 +17,7 @@ from nanostories.interpretation.neurons import (
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
-    _, sums, _ = planted_reading()
+    sums = planted_reading()
     return neuron_rows(sums, Alphabet())
 
 
@@ -31,7 +31,7 @@ def test_planted_neurons_are_found(rows):
 
 def test_discoveries_are_false_as_often_as_said(rows):
     """Over all kinds and layers: q is SciPy's."""
-    _, sums, _ = planted_reading()
+    sums = planted_reading()
     words = np.concatenate([story.words for story in sums.corpus.stories])
     counts = np.bincount(words)
     kinds = sums.corpus.kind_flags().numpy()
@@ -42,7 +42,7 @@ def test_discoveries_are_false_as_often_as_said(rows):
 
 
 def test_contexts_show_the_activations_around_the_highest(rows):
-    _, sums, _ = planted_reading()
+    sums = planted_reading()
     row = dict(rows[3])
     add_contexts([row], planted_model(), sums, Alphabet())
     assert row["activation_1"] == pytest.approx(sums.highest[0, 3].max().item())
