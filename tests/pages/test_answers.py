@@ -23,13 +23,13 @@ def row(verdict: str, prompt: str = "The sky is", name: str = "facts") -> dict:
 
 def test_each_cell_has_its_verdict_and_lead():
     verdicts = {"right": "✓", "nearly": "≈", "wrong": "✗"}
-    rows = [row(verdict) for verdict in verdicts] + [row("", name="mine.txt")]
+    rows = [row(verdict) for verdict in verdicts] + [row("")]
     html = answers_page(rows).decode()
     expected = [(verdict, f"{mark} 1 of 3, p 0.012") for verdict, mark in verdicts.items()]
     found = re.findall(r'<td class="(\w*)" data-model="a"><b>(.*?)</b>', html)
     assert found == [*expected, ("", "")]
     assert "lead -1.25; “blue.”" in html and "not red, green" in html
-    assert "1 of 3 right" in html and "0 of 3 right" in html
+    assert "1 of 3 right" in html and "0 of 4 right" in html
 
 
 @pytest.mark.parametrize("width", [360, 1400])
