@@ -47,7 +47,8 @@ def test_a_run_becomes_a_page(run, export_py, tmp_path):
 def test_transformers_files_come_back(run, export_py, tmp_path):
     assert export_py(f"{run} --hf mine")[0] == 0
     assert export_py("hf:mine --html a.html")[0] == 0
-    assert page_data(tmp_path / "a.html")["engine"]["config"]["n_embd"] == 32
+    data = page_data(tmp_path / "a.html")
+    assert data["engine"]["config"]["n_embd"] == 32 and data["prefix"] == [data["end_of_text"]]
 
 
 def test_bad_input_is_one_line(run, export_py, tmp_path):
