@@ -117,6 +117,14 @@ def test_a_word_twenty_times_is_no_copy(passage, is_copy):
     assert not flags.is_copy(text, spans, 21)
 
 
+def test_names_and_unknown_words_are_masked_and_nothing_else(corpus):
+    opened = open_corpus(corpus[0])
+    anna, zorban, otter, was = opened.encode("Anna zorban otter was")
+    classes = flags.mask_names(opened)
+    assert classes[anna] == classes[zorban]
+    assert [classes[otter], classes[was]] == [otter, was]
+
+
 def test_held_out_excerpts_are_as_long_and_from_the_same_place(corpus):
     data, _, validation = corpus
     opened = open_corpus(data)
