@@ -89,7 +89,9 @@ def parse_arguments() -> argparse.Namespace:
         help="longest completion (default: to the context's end; hf: models at most 1,024)",
     )
     parser.add_shared("seed")
-    parser.add_argument("--batch_size", type=positive, default=64, help="stories at a time")
+    parser.add_argument(
+        "--batch_size", type=positive, default=64, help="stories at a time (hf: at most 4)"
+    )
     parser.add_argument(
         "--device", default="auto", help="cpu, cuda, cuda:1 (…) or mps (default: cuda or cpu)"
     )
@@ -273,7 +275,7 @@ def sample(model: Model, args: argparse.Namespace) -> None:
             write_stories(model, backend, prompts, n, sampling, args)
         else:
             print_stories(model, backend, numbered(prompts, n), sampling)
-    if model.kind == "api":
+    if model.kind == "api" and not args.dry_run:
         if args.price_in is not None:
             print(f"this command spent ${backend.client.ledger.spent:.4f}", file=sys.stderr)
         backend.raise_failures()

@@ -330,7 +330,8 @@ def main() -> None:
         command += " --headers"
     if row["language"] != "English":
         command += " --vocabulary=bpe"
-    print(f"wrote {file}; next: {command}")
+    wrote = f"wrote {file}; " if args.model else ""
+    print(f"{wrote}next: {command}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ except ImportError:  # Windows: nothing is locked there
 
 
 def read_json(path: Path) -> dict:
-    """The object in a JSON file. ValueError: it is not there, or not readable."""
+    """The object in a JSON file. UserError: it is not there, or not readable."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -87,7 +87,7 @@ def set_aside(path: Path) -> Path:
 
 @contextlib.contextmanager
 def lock(directory: Path, name: str = ".lock", busy: str = "in use by another process"):
-    """Locks the file `name` in the directory, which is created, while the block runs; ValueError if
+    """Locks the file `name` in the directory, which is created, while the block runs; UserError if
     it is locked."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / name).open("a") as file:

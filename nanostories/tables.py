@@ -38,7 +38,7 @@ def write_table(path: Path, rows: Sequence[dict], columns: Sequence[str] | None 
 
 
 def read_table(path: Path) -> list[dict]:
-    """The rows of a CSV, all cells as text; ValueError as of read_user_table."""
+    """The rows of a CSV, all cells as text; UserError as of read_user_table."""
     return [row for _, row in read_user_table(path, ())]
 
 
@@ -46,7 +46,7 @@ def read_user_table(path: Path, needed: Sequence[str]) -> list[tuple[str, dict]]
     """("mine.csv, line 3", row) for each row of a CSV; spreadsheets separate cells by semicolons or
     tabs, too.
 
-    ValueError names a missing column, a line with too few or too many cells, or a file that is not
+    UserError names a missing column, a line with too few or too many cells, or a file that is not
     text.
     """
     with path.open(newline="", encoding="utf-8-sig") as file:

@@ -97,7 +97,8 @@ class ApiClient:
         `concurrency` at a time. If asking must stop (also at Ctrl-C), requests in flight, which are
         paid for, are finished and yielded; then StopAsking (KeyboardInterrupt) is raised."""
         if not re.fullmatch("[!-~]+", self.key):
-            raise UserError("OPENAI_API_KEY is not set, or has spaces or other invalid characters")
+            rule = "a key is sent only to the URL in the variable beside it"
+            raise UserError(f"no usable key for {self.public_url}: set OPENAI_API_KEY ({rule})")
         self.stopped = None  # the exception that ends it
         self.failures = 0  # in a row
         self.n_in_flight = 0

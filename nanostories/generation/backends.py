@@ -93,7 +93,7 @@ def load_backend(model: Model, device: str = "auto", batch_size: int = 64, **api
     else:
         gpt, tokenizer = load_other(model.reference)
         prefix = tokenizer.prefix
-        batch_size = 4  # large vocabularies: their logits fill the memory
+        batch_size = min(batch_size, 4)  # large vocabularies: their logits fill the memory
     return LocalBackend(gpt.to(device), tokenizer, prefix, batch_size)
 
 

@@ -126,7 +126,7 @@ def evaluation_prompts(
 
 
 def header_prompts(text: str, ask: Sequence[str]) -> list[Prompt]:
-    """None if the header lacks one of the fields."""
+    """None of them if the header lacks one of the fields."""
     story = instruct_headers.read(text)
     if not story or not story.fields.keys() >= set(",".join(ask).split(",")) - {""}:
         return []

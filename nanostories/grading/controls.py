@@ -46,13 +46,14 @@ def make_controls(true_endings: Sequence[Story]) -> dict[str, list[Story]]:
 def shuffle(story: Story) -> str | None:
     """The sentences after the first in another order."""
     texts = later_sentences(story)
+    fragment = take_fragment(texts)
     if len(set(texts)) < 2:
         return None
     rng = random.Random(story.beginning or story.completion)
     order = list(texts)
     while order == texts:
         rng.shuffle(order)
-    return join_sentences(story, order)
+    return join_sentences(story, order + fragment)
 
 
 def end_like_other(story: Story, other: Story) -> str | None:
@@ -83,6 +84,13 @@ def later_sentences(story: Story) -> list[str]:
     return [piece.strip() for piece in sentences(story.completion, story.prompt)[1:]]
 
 
+def take_fragment(texts: list[str]) -> list[str]:
+    """Removes a last sentence that breaks off, which stays last: nothing can follow it."""
+    if texts and not COMPLETE.search(texts[-1]):
+        return [texts.pop()]
+    return []
+
+
 def join_sentences(story: Story, order: Sequence[str]) -> str:
     """The completion with `order` as the sentences after its first, between the same spaces and
     paragraphs."""
@@ -96,11 +104,9 @@ def join_sentences(story: Story, order: Sequence[str]) -> str:
 
 def any_order(story: Story, seed: int) -> str:
     """The completion with the sentences after its first in an order drawn by `seed`, whatever their
-    true order. A last sentence that breaks off stays last: nothing can follow it."""
+    true order."""
     texts = later_sentences(story)
-    last = []
-    if texts and not COMPLETE.search(texts[-1]):
-        last.append(texts.pop())
+    fragment = take_fragment(texts)
     order = sorted(texts)
     random.Random(seed).shuffle(order)
-    return join_sentences(story, order + last)
+    return join_sentences(story, order + fragment)

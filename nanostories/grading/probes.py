@@ -52,7 +52,7 @@ def read_probes(path: Path, name: str) -> list[Probe]:
 
 
 def read_probe(line: bytes, name: str, where: str) -> Probe:
-    """ValueError names the line if it is wrong.
+    """UserError names the line if it is wrong.
 
     GPT-2's BPE splits text before every space that precedes a word, and merges only within these
     parts. So if answers begin with that space, prompt and answer get the same ids together as

@@ -89,6 +89,8 @@ def show(
 def copy_picture(name: str, directory: Path) -> None:
     """The one that lies nearest to the directory."""
     found = sorted(directory.rglob(name), key=lambda path: len(path.parts))
+    if not found:  # nothing could be measured
+        return
     for ending in (".png", ".svg"):
         content = found[0].with_suffix(ending).read_bytes()
         write_bytes(directory / f"experiment{ending}", content)

@@ -22,8 +22,11 @@ class Ranks:
     @classmethod
     def from_environment(cls) -> "Ranks":
         """As torchrun sets it; without torchrun, a single process."""
-        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-        return cls(*(int(os.environ[name]) for name in names if name in os.environ))
+        return cls(
+            rank=int(os.environ.get("RANK", 0)),
+            size=int(os.environ.get("WORLD_SIZE", 1)),
+            local_rank=int(os.environ.get("LOCAL_RANK", 0)),
+        )
 
     @contextlib.contextmanager
     def connected(self, device: torch.device):

@@ -59,6 +59,10 @@ def test_another_order_depends_on_the_sentences_alone():
             moved += order != true[story.prompt].completion
     assert moved > 50 and any_order(Story("A cat", " sat. It ran."), 1) == " sat. It ran."
     assert any_order(Story("A cat", ""), 1) == ""
+    cut = [Story("A cat", f" sat. {name} ran. It fell. It slept. Then the") for name in "ABCD"]
+    shuffled = make_controls(cut)[SHUFFLED]
+    assert len(shuffled) == 4
+    assert all(story.completion.endswith(". Then the") for story in shuffled)
     orders = {
         any_order(Story("A cat", " sat. It ran. It fell. It slept. Then the"), seed)
         for seed in range(9)

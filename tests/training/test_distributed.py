@@ -13,6 +13,7 @@ from forks import fork_ranks
 
 from nanostories.checkpoints.checkpoint import load_checkpoint
 from nanostories.training.config import TrainConfig
+from nanostories.training.distributed import Ranks
 from train import train
 
 # together they are too many for two cores
@@ -26,6 +27,13 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def test_each_variable_is_read_by_its_name(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert Ranks.from_environment() == Ranks()
 
 
 @pytest.mark.parametrize(
