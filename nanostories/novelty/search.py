@@ -73,13 +73,13 @@ def search(
     index = build_index(texts, n_ids, k, counting)
     starts = range(0, len(stories.bounds) - 1, STORIES_AT_ONCE)
 
-    def read(start: int) -> Best:
+    def search_block(start: int) -> Best:
         bounds = stories.bounds[start : start + STORIES_AT_ONCE + 1]
         return read_stories(index, stories.ids, bounds, start, k, counting == "set")
 
     best = empty_best(index)
     with ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS) as pool:
-        blocks = pool.map(read, starts)
+        blocks = pool.map(search_block, starts)
         for block in tqdm(blocks, label, len(starts), disable=None, delay=1, leave=False):
             keep_larger(best.f, best.nearest, block.f, block.nearest)
             keep_larger(best.shared, best.container, block.shared, block.container)

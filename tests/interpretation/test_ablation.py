@@ -52,7 +52,7 @@ def test_ablations_equal_models_with_other_weights(any_model):
 def test_a_head_that_does_nothing_costs_nothing_and_one_that_is_all_costs_much():
     """The heads that look at the first token and everywhere write nothing; the head that copies
     feeds induction."""
-    _, _, means = planted_reading()
+    means = planted_reading().means
     rows = [{"layer": layer, "head": head} for layer in range(2) for head in range(2)]
     add_loss_increases(rows, planted_induction(), planted_corpus().stories[:30], means)
     copying, first, inducing, alike = rows

@@ -22,7 +22,6 @@ def test_the_answer_comes_back_from_where_it_was_planted():
     texts = two_texts()
     found = patch(planted_induction(), texts)
     assert found.leads[0] > 1 and found.leads[1] < -1
-    assert found.probabilities.argmax(1).tolist() == texts[:, -1].tolist()
     residual = torch.zeros(3, 20)
     residual[:2, 6] = 1  # where B stands, until induction has read it, …
     residual[2, 19] = 1  # … then where it is said

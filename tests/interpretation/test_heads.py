@@ -5,27 +5,25 @@ import collections
 
 import numpy as np
 import pytest
-from planted_model import NAMES, WORDS, T, for_both_models, planted_corpus, planted_model
+from planted_model import NAMES, WORDS, for_both_models, planted_corpus, planted_model
 from scipy.special import entr
 
-from interpret import read_activations
 from nanostories.corpus.tokenizer import gpt2
 from nanostories.interpretation.heads import (
     KEY_SETS,
     WORD_SETS,
     head_rows,
+    induction_shares,
     key_features,
     name_role,
-    repeated_random_tokens,
 )
 from nanostories.interpretation.hooks import run_with_cache
+from nanostories.interpretation.reading import read_activations
 from nanostories.interpretation.word_classes import TaggedCorpus, kind_of
 
 
 def rows_of(model, corpus) -> list[dict]:
-    heads, _, _ = read_activations(model, corpus)
-    repeated, _, _ = read_activations(model, repeated_random_tokens(corpus, [], T))
-    return head_rows(heads, repeated)
+    return head_rows(read_activations(model, corpus).heads, induction_shares(model, corpus, []))
 
 
 def test_planted_heads_get_the_right_role_and_score():
@@ -77,12 +75,20 @@ def test_subjects_ends_and_main_characters_of_a_text():
     last = -1  # the query is the last token, a full stop
     seen = {name: [words[k] for k in sets[name][last].nonzero()] for name in WORD_SETS[-3:]}
     assert seen == {
-        "sentence_end": [".", '!"', ".", "."],
+        "sentence_end": [".", '!"', "."],
         "subject": ["Sue"],
         "main_character": ["Sue", "Sue"],
     }
     home = words.index("home")
     assert [words[k] for k in sets["subject"][home].nonzero()] == ["girl"]
+
+
+def test_the_main_character_has_most_mentions_not_most_tokens():
+    text = "Then Zorbanika saw Tom, and Tom saw Zorbanika, and Tom ran."
+    corpus = TaggedCorpus.from_texts([text + ENGLISH], gpt2(), [], block_size=64)
+    (story,) = corpus.stories
+    is_main = key_features(story, corpus)[KEY_SETS.index("main_character"), -1]
+    assert {corpus.words[story.words[k]] for k in is_main.nonzero()} == {"Tom"}
 
 
 @for_both_models
@@ -111,7 +117,7 @@ def test_measures_equal_loops_over_pairs(any_model):
                     "same_token": [k for k in seen if k < q and ids[k] == ids[q]],
                     "after_same": [k for k in seen if k > 0 and ids[k - 1] == ids[q]],
                     "names": [k for k in seen if WORDS[ids[k]] in NAMES],
-                    "sentence_end": [k for k in seen if WORDS[ids[k]][0] in ".!?"],
+                    "sentence_end": [k for k in seen if k < q and WORDS[ids[k]][0] in ".!?"],
                     "subject": [k for k in seen if k == subject],
                     "main_character": [k for k in seen if WORDS[ids[k]] == main],
                 }

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from conftest import page_data, settings
+from conftest import settings
 
 import interpret
 from model import GPTNeo, GPTNeoConfig
 from nanostories.checkpoints.huggingface import save_hf
 from nanostories.corpus.tokenizer import GPT2_VOCAB_SIZE, cut
-from nanostories.pages import interpretation_pages as pages
 from nanostories.results import load, outdated
 from nanostories.tables import read_table
 from nanostories.training.config import TrainConfig
@@ -17,7 +16,7 @@ from train import train
 
 MARKUP = "<script>document.title = 'broken'</script> Tom & <b>Mia</b>."
 HEADS = [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
-FEW = ("--stories", "30", "--ablate", "10")
+FEW = ("--stories", "50")
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +25,13 @@ def trained(tmp_path_factory):
     directory = tmp_path_factory.mktemp("interpret")
     rng = np.random.default_rng(0)
     texts = []
-    for i in range(150):
+    for i in range(170):
         name, other = rng.choice(["Tom", "Mia", "Ben", "Sue"], 2)
         thing = rng.choice(["ball", "cat", "kite", "drum", "hat"])
         texts.append(f"{name} had a {thing}. Then, {other} saw it. Number {i}.")
     texts[1] += MARKUP
     tiny = directory / "data" / "tiny"
-    prepare(tiny, ["made for the tests"], texts[40:], texts[:40], Options(vocab_size=300))
+    prepare(tiny, ["made for the tests"], texts[60:], texts[:60], Options(vocab_size=300))
     changes = {"block_size": 64, "batch_size": 4, "max_steps": 2, "eval_interval": 2}
     train(TrainConfig(**settings(directory / "data", directory) | changes), resume=False)
     return directory
@@ -89,13 +88,9 @@ def test_answers_are_patched(interpret_py, trained):
         codes.append(code)
     assert 0 in codes and any("does not tell" in str(code) for code in codes)
     out = trained / "patched"
-    assert sorted(path.suffix for path in out.iterdir()) == [".csv", ".json", ".png", ".svg"]
-    answers, heads = load(out / "patching.json").tables
-    assert len(answers.rows) == 2 and 0 < answers.rows[0]["probability"] < 1
-    rows = read_table(out / "patching.csv")
-    for row, head in zip(rows, heads.rows, strict=True):
-        assert row["head"] == head["head"]
-        assert float(row["brought_back"]) == pytest.approx(head["brought_back"], rel=1e-4)
+    assert sorted(path.suffix for path in out.iterdir()) == [".json", ".png", ".svg"]
+    (heads,) = load(out / "patching.json").tables
+    assert sorted(row["head"] for row in heads.rows) == ["0.0", "0.1", "1.0", "1.1"]
 
 
 def test_published_models_read_any_corpus(interpret_py, trained):
@@ -114,7 +109,7 @@ MISTAKES = [
     (["api:gpt"], "api:gpt"),
     (["out/run", "--data", "data/none"], "data/none"),
     (["out/run", "--stories", "12"], "--stories"),
-    (["out/run", "--text", "cat " * 100], "64"),
+    (["out/run", "--patch", "cat " * 100, "dog " * 100], "64"),
     (["out/run", "--patch", "Tom ran", "Mia ran off"], "--patch"),
     (["out/run", "--patch", "Tom ran", "Mia ran"], "--patch"),
     (["out/run", "--out", "data/tiny/meta.json"], "data/tiny/meta.json"),
@@ -128,32 +123,6 @@ def test_mistakes_get_one_line(interpret_py, args, named):
 
 
 # ---- The page ----
-BROWSE = """(() => {
-  const type = (id, value) => {
-    byId(id).value = value;
-    byId(id).dispatchEvent(new Event("input"));
-    return parseInt(byId("count").textContent);
-  };
-  const none = type("kind", "nothing strongly"), any = type("kind", "anything"), found = type("search", "%s");
-  type("search", "");
-  for (let i = 0; i < 9; i++) byId("more").click();
-  const cards = document.querySelectorAll(".card").length;
-  return { none, any, found, cards, text: byId("cards").textContent, title: document.title };
-})()"""  # noqa: E501
-
-
-def test_neurons_can_be_browsed(chromium, visited):
-    neurons = page_data(visited / "neurons.html")["neurons"]
-    tokens = [{neuron[f"token_{i}"].strip().lower() for i in range(1, 6)} for neuron in neurons]
-    word = max(set.union(*tokens), key=len)
-    chromium.open(visited / "neurons.html")
-    seen = chromium.run(BROWSE % word)
-    assert chromium.messages == [] and seen["cards"] == seen["any"] == len(neurons)
-    assert seen["found"] == sum(word in each for each in tokens) > 0
-    assert seen["none"] == sum(neuron["prefers"] == "" for neuron in neurons)
-    assert "<script>" in seen["text"] and seen["title"].startswith("Neurons of")
-
-
 CONTRAST = """(() => {
   const channels = (color) => color.match(/[\\d.]+/g).map(Number);
   const light = (color) => color.slice(0, 3).map((x) => x / 255)
@@ -178,13 +147,12 @@ CONTRAST = """(() => {
 
 
 @pytest.mark.parametrize("width, dark", [(360, False), (1400, True)])
-def test_pages_fit_the_screen_and_can_be_read(chromium, visited, tmp_path, width, dark):
-    """Many heads to a layer, contexts of long words; every text has a contrast of 4.5."""
-    long = {"context_1": [" grandmother"] * 20, "shades_1": [1] * 20, "activation_1": 1}
-    neurons = [row | long for row in page_data(visited / "neurons.html")["neurons"]]
-    (tmp_path / "neurons.html").write_bytes(pages.neurons_page("a", "en", neurons, 128))
-    chromium.open(tmp_path / "neurons.html", width=width, dark=dark)
-    assert chromium.messages == []
+def test_the_neurons_page_fits_the_screen_and_can_be_read(chromium, visited, width, dark):
+    """What stories hold is no markup; every text has a contrast of 4.5."""
+    chromium.open(visited / "neurons.html", width=width, dark=dark)
+    chromium.run("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+    assert chromium.messages == [] and chromium.run("document.title").startswith("Neurons of")
+    assert "<script>" in chromium.run("document.body.textContent")
     assert chromium.run("document.documentElement.scrollWidth") <= width
     worst = chromium.run(CONTRAST)
     assert worst["contrast"] >= 4.5, worst
