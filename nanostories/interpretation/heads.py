@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from model import GPTNeo
-from nanostories.interpretation.hooks import run, visible_keys
+from nanostories.interpretation.hooks import run_with_cache, visible_keys
 from nanostories.interpretation.word_classes import WORD_CLASSES, TaggedCorpus, TaggedStory
 
 
@@ -98,10 +98,8 @@ class HeadSums:
 
     def add(self, attention: torch.Tensor, features: torch.Tensor) -> None:
         """attention (H, T, T), of one story; features (KEY_SETS + 3, T, T) of key_features."""
-        visible = visible_keys(attention.size(1), self.window, attention.device)
-        uniform = visible / visible.sum(1, keepdim=True)
-        attention = torch.cat([attention, uniform[None]])[:, 1:]
-        visible = visible[1:]
+        attention = with_uniform(attention, self.window)[:, 1:]
+        visible = attention[-1] > 0
         features = features[:, 1:] * visible
         self.entropy += torch.special.entr(attention).sum((1, 2))
         self.squares += attention.square().sum((1, 2))
@@ -166,26 +164,26 @@ def name_role(row: dict) -> str:
     return max(clear, key=clear.get, default="mixed")
 
 
-@torch.no_grad()
+def with_uniform(attention: torch.Tensor, window: int) -> torch.Tensor:
+    """(H, T, T) -> (H + 1, T, T): one more head, the last, attends uniformly."""
+    visible = visible_keys(attention.size(1), window, attention.device)
+    uniform = visible / visible.sum(1, keepdim=True)
+    return torch.cat([attention, uniform[None]])
+
+
 def induction_shares(model: GPTNeo, corpus: TaggedCorpus, prefix: Sequence[int]) -> torch.Tensor:
     """(L, H + 1): on random tokens of the corpus that are repeated once, the attention to what
-    followed the same token before, as nothing else leads there (Olsson et al., 2022); the last head
-    attends uniformly."""
+    followed the same token before, as nothing else leads there (Olsson et al., 2022)."""
     known = torch.cat([story.tokens for story in corpus.stories]).unique()
-    start = known.new_tensor(prefix)
-    known = known[~torch.isin(known, start)]
-    n = min(REPEATED, len(known), (model.config.block_size - len(start)) // 2)
-    generator = torch.Generator().manual_seed(0)
-    once = [known[torch.randperm(len(known), generator=generator)[:n]] for _ in range(16)]
-    tokens = torch.stack([torch.cat([start, ids, ids]) for ids in once])  # (16, T)
-    cache = {}
-    run(model, tokens, cache.__setitem__, with_pattern=True)
+    n = min(REPEATED, len(known), (model.config.block_size - len(prefix)) // 2)
+    draws = torch.ones(16, len(known)).multinomial(n, generator=torch.Generator().manual_seed(0))
+    once = known[draws]  # (16, n), all different in each row
+    start = known.new_tensor(prefix).expand(16, -1)
+    _, cache = run_with_cache(model, torch.cat([start, once, once], 1))
     shares = []
     for layer in range(model.config.n_layer):
-        pattern = cache[f"blocks.{layer}.pattern"].mean(0)  # (H, T, T)
-        visible = visible_keys(len(tokens[0]), model.config.window(layer), tokens.device)
-        uniform = visible / visible.sum(1, keepdim=True)
-        pattern = torch.cat([pattern, uniform[None]])
-        # The key is n - 1 tokens before the query; the queries are the second half.
-        shares.append(pattern.diagonal(1 - n, 1, 2)[:, -n:].mean(1))
+        attention = cache[f"blocks.{layer}.pattern"].mean(0)
+        attention = with_uniform(attention, model.config.window(layer))
+        # The queries are the second half; the key is n - 1 tokens before each.
+        shares.append(attention.diagonal(1 - n, 1, 2)[:, -n:].mean(1))
     return torch.stack(shares)

@@ -148,23 +148,18 @@ class Context(NamedTuple):
 
 
 @torch.no_grad()
-def contexts_of(
-    rows: Sequence[dict], model: GPTNeo, sums: NeuronSums, tokenizer: Tokenizer
-) -> list[list[Context]]:
-    """For each of these rows of neurons.csv, the places where the neuron fires most, the highest
-    activation first."""
-    contexts = [[None for _ in PEAKS] for _ in rows]
-    for number, story in enumerate(sums.corpus.stories):
+def contexts_of(row: dict, model: GPTNeo, sums: NeuronSums, tokenizer: Tokenizer) -> list[Context]:
+    """The places where this neuron fires most, the highest activation first. row: of
+    neurons.csv."""
+    contexts = []
+    for rank in PEAKS:
+        story = sums.corpus.stories[row[f"story_{rank}"]]
+        place = row[f"place_{rank}"]
+        begin = max(0, place - BEFORE)
+        tokens = story.tokens[: place + AFTER + 1]
         cache = {}
-        run(model, story.tokens[None], cache.__setitem__)
-        pieces = pieces_of(tokenizer, story.tokens.tolist())
-        for i, row in enumerate(rows):
-            for rank in PEAKS:
-                if row[f"story_{rank}"] == number:
-                    place = row[f"place_{rank}"]
-                    begin = max(0, place - BEFORE)
-                    shown = slice(begin, place + AFTER + 1)
-                    posts = cache[f"blocks.{row['layer']}.post"][0, shown, row["neuron"]]
-                    context = Context(pieces[shown], posts.tolist(), place - begin)
-                    contexts[i][rank - 1] = context
+        run(model, tokens[None], cache.__setitem__)
+        activations = cache[f"blocks.{row['layer']}.post"][0, begin:, row["neuron"]]
+        pieces = pieces_of(tokenizer, tokens.tolist())[begin:]
+        contexts.append(Context(pieces, activations.tolist(), place - begin))
     return contexts

@@ -54,11 +54,10 @@ def neurons_page(
     """rows: of neurons.csv."""
     sections = {}
     for kind, shown in neurons_to_show(rows).items():
-        contexts = contexts_of(shown, backend.model, sums, backend.tokenizer)
         parts = []
-        for row, contexts_of_neuron in zip(shown, contexts):
-            lines = context_lines(contexts_of_neuron, language)
-            parts.append(details(heading_of(row, kind), lines))
+        for row in shown:
+            contexts = contexts_of(row, backend.model, sums, backend.tokenizer)
+            parts.append(details(heading_of(row, kind), context_lines(contexts, language)))
         sections[kind] = "".join(parts)
     return sections_page(f"Neurons of {name}", INTRO, sections)
 
@@ -107,14 +106,11 @@ def attention_picture(
         role = row["role"].replace("mixed", "")
         axes.set_title(f"{row['layer']}.{row['head']} {role}", fontsize=7, loc="left")
         axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_color("#88888888")
-    style = {"fontsize": min(7, 72 * 0.8 * PANEL / T), "family": "monospace", "parse_math": False}
+        axes.tick_params(length=0)
     for axes in panels[:, 0]:
-        axes.set_yticks(range(T), labels, **style)
-        axes.tick_params(length=0, pad=2)
+        axes.set_yticks(range(T), labels, fontsize=4, parse_math=False)
     for axes in panels[-1]:
-        axes.set_xticks(range(T), labels, rotation=90, **style)
-        axes.tick_params(length=0, pad=2)
+        axes.set_xticks(range(T), labels, fontsize=4, rotation=90, parse_math=False)
     how = "each map: layer.head and role; row: query, column: key; color: square root of attention"
     figure.suptitle(f"{name}, {T} tokens\n{how}", fontsize=10)
     return figure

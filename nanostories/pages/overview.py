@@ -52,7 +52,7 @@ def overview_section(files: ResultFiles) -> str:
         for name, column, cell, note in figures_of(result):
             run = path.parent if name == path.parent.name else path.parent / name
             row = truth if name == "(true ending)" else rows.get(run)
-            if row and row.get(column) is None:
+            if row and cell is not None and row.get(column) is None:
                 row[column] = cell
                 if note or out_of_date:
                     notes[row["run"], column] = note or out_of_date

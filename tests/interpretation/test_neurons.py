@@ -54,7 +54,7 @@ def test_coordinates_of_the_residual_stream_are_read_too():
 def test_contexts_show_the_activations_around_the_highest(rows):
     sums = planted_reading().neurons
     row = rows[3]
-    (contexts,) = contexts_of([row], planted_model(), sums, Alphabet())
+    contexts = contexts_of(row, planted_model(), sums, Alphabet())
     assert row["activation_1"] == pytest.approx(sums.highest[0, 3].max().item())
     for rank, context in zip(PEAKS, contexts, strict=True):
         activation = context.activations[context.place]
