@@ -52,8 +52,8 @@ def parse_arguments() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="MODEL",
-        help="lm:RUN or lm:hf:ID, to judge by likelihood; human, to grade on a page of its own; or"
-        " a chat model behind an API; may be given several times",
+        help="lm:RUN or lm:hf:ID, to judge by likelihood (default: the best run); human, to grade"
+        " on a page of its own; or a chat model behind an API; may be given several times",
     )
     either.add_argument(
         "--no_judge", action="store_true", help="compute only the metrics that need no judge"
@@ -126,6 +126,12 @@ def grade_runs(args: argparse.Namespace) -> None:
         raise stopped  # such as a wrong name of a judge: what was found before stays
     path = directory / f"{result_name('grades', args.set)}.json"
     write_results(path, args.set, runs, comparisons)
+    left_out = cache.chat_judges() - {comparison.judge for comparison in comparisons}
+    if left_out:
+        names = ", ".join(sorted(left_out))
+        print(
+            f"without the kept grades by {names}; naming --judge (and --question) adds them, free"
+        )
     if stopped:
         raise stopped
     if any(comparison.n_failed for comparison in comparisons):
@@ -147,6 +153,11 @@ class Cache(dict):
             for entry in read_json_lines(path):
                 if "key" in entry:
                     self[entry["key"]] = entry
+
+    def chat_judges(self) -> set[str]:
+        """Those that have graded here."""
+        judges = {entry["judge"] for entry in read_json_lines(self.path) if "judge" in entry}
+        return {judge for judge in judges if not is_likelihood_judge(judge)}
 
     def add(self, key: str, entry: dict) -> None:
         append_json(self.path, {"key": key} | entry)
@@ -171,15 +182,14 @@ def by_likelihood(
 ) -> list[Comparison]:
     """Each ending is scored after its own beginning and after those of other stories: a consistent
     one is likelier after its own."""
-    names = [name for name in args.judge if is_likelihood_judge(name)]
-    is_bare = not args.judge and not args.no_judge
-    if not names and not is_bare:
+    if args.no_judge:
         return []
+    names = [name for name in args.judge if is_likelihood_judge(name)]
     # here, as torch takes seconds
     from nanostories.grading.likelihood_judge import LikelihoodJudge, default_judges
 
-    graded_by = default_judges(groups) if is_bare else dict.fromkeys(names, groups)
-    if not graded_by:
+    graded_by = dict.fromkeys(names, groups) if names else default_judges(groups)
+    if not graded_by and not args.judge:
         print("no run of train.py here could judge by likelihood; name one: --judge lm:RUN")
     comparisons = []
     for name, own_groups in graded_by.items():

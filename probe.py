@@ -310,7 +310,9 @@ def compare_models(args: argparse.Namespace) -> None:
     if args.pairs == GRAMMAR:
         warnings = unlike_prompts({model.label(args.out): model for model in models})
     save(path, "probe.py", tables, warnings, sources, figure)
-    others = [x for x in (".png", ".svg", ".html") if path.with_suffix(x).exists()]
+    others = [".png", ".svg"]
+    if stem == "loss_by_kind" and len(models) > 1:
+        others.append(".html")
     print(f"\nwrote {path}, {', '.join(others)}; next: python report.py {args.out}")
 
 

@@ -379,11 +379,12 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
             rows = [row for _, row in sorted(by_key.items())]
             analyses.append(analyze(run, name, rows, corpus, args))
             write_table(run / f"{result_name('rouge', name)}.csv", analyses[-1].csv_rows)
-    save_results(run / f"{result_name('rouge', args.set[0])}.json", analyses, args)
     return analyses
 
 
-def save_results(path: Path, analyses: list[Analysis], args: argparse.Namespace) -> None:
+def save_results(
+    path: Path, analyses: list[Analysis], args: argparse.Namespace, is_shown: bool
+) -> None:
     from nanostories.novelty.histograms import histograms  # here, as matplotlib is slow to import
 
     tables = tables_of(analyses, path.parent, args)
@@ -394,7 +395,7 @@ def save_results(path: Path, analyses: list[Analysis], args: argparse.Namespace)
     sources = [set_file(analysis.run, analysis.set_name) for analysis in analyses]
     runs = {analysis.label: analysis.metrics for analysis in analyses}
     figure = histograms(runs, IN_PICTURE)
-    save(path, "rouge.py", tables, warnings_of(analyses, args), sources, figure)
+    save(path, "rouge.py", tables, warnings_of(analyses, args), sources, figure, is_shown)
 
 
 def comparison_path(runs: Sequence[Path], name: str) -> Path:
@@ -427,14 +428,17 @@ def main() -> None:
         for place in args.runs or [newest_run()]:
             runs |= {run.resolve(): run for run in runs_with_samples(place)}
         runs = list(runs.values())
-        path = runs[0] / f"{result_name('rouge', args.set[0])}.json"
+        name = f"{result_name('rouge', args.set[0])}.json"
+        path = runs[0] / name
         if len(runs) > 1:
             path = comparison_path(runs, args.set[0])
         analyses = []
         for run in runs:
-            analyses += analyze_run(run, args)
+            analyses_of_run = analyze_run(run, args)
+            save_results(run / name, analyses_of_run, args, is_shown=len(runs) == 1)
+            analyses += analyses_of_run
         if len(runs) > 1:
-            save_results(path, analyses, args)
+            save_results(path, analyses, args, is_shown=True)
         picture = path.with_suffix(".png")
         print(f"wrote {path}, {picture.name}, and in each run rouge*.csv")
         print(f"next: look at {picture}")

@@ -332,8 +332,9 @@ def write_stories(
     if counts:
         print(f"{sum(counts)} of {args.best_of * len(counts)} draws had all the words")
     data = f" --data {args.data}" if args.data else ""
-    next_commands = dict(train=f"rouge.py {directory}{data}", unseen=f"instruct.py {directory}")
-    grade = f"grade.py {directory} --set {shlex.quote(name)}{data}"
+    place = samples_directory(directory, sampling)
+    next_commands = dict(train=f"rouge.py {place}{data}", unseen=f"instruct.py {place}")
+    grade = f"grade.py {place} --set {shlex.quote(name)}{data}"
     print(f"next: python {next_commands.get(name, grade)}")
 
 

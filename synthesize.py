@@ -263,6 +263,8 @@ def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) ->
         if failure:
             failures.append(failure)
         bar.set_postfix_str(f"{len(data.rejected)} rejected, ${client.ledger.spent:.4f}")
+    if args.price_in is not None:
+        print(f"this command spent ${client.ledger.spent:.4f}")
     if failures:
         n = f"{len(failures):,} of {len(requests):,} requests failed"
         raise UserError(f"{n}; run it again to retry them: {failures[0]}")
@@ -274,7 +276,9 @@ def show(args: argparse.Namespace) -> None:
     data = DataSet(args.data_dir / args.name)
     print(f"{data.directory}: {data.describe_rejections()}")
     if not data.stories:
-        why = "see rejected.jsonl" if data.rejected else "write some with --model"
+        why = "write some with --model"
+        if data.rejected:
+            why = f"all replies were rejected, see {data.directory / 'rejected.jsonl'}"
         raise UserError(f"{data.directory}: no stories in it; {why}")
     save(data.directory / "requests.json", "synthesize.py", [describe(args.name, data.stories)])
 

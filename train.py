@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 from model import GPTNeo, GPTNeoConfig
+from nanostories.checkpoints.checkpoint import find_training_corpus
 from nanostories.checkpoints.models import open_model
 from nanostories.cli import UserError, one_line_errors
 from nanostories.corpus import instruct_headers
@@ -301,7 +302,10 @@ def require_same_corpus(corpus: Corpus, config: TrainConfig, checkpoint, source)
     vocabulary."""
     if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
         problem = f"was trained on different data from what {config.data} holds now"
-        remedy = "give its own --data (prepare.py may have renamed it), or another --name"
+        remedy = "give another --name"
+        own = find_training_corpus(checkpoint)
+        if own:
+            remedy = f"its own is now --data={own.name}"
         raise UserError(f"{config.name} {problem}; {remedy}")
     if source and source.tokenizer.vocabulary != corpus.tokenizer.vocabulary:
         problem = f"data={config.data} has a different vocabulary from {config.start_from}"

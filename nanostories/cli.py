@@ -129,7 +129,9 @@ API = {  # the settings of generation.api_client.ApiClient
     "price_in": dict(type=non_negative_float, help="dollars per million input tokens"),
     "price_out": dict(type=non_negative_float, help="dollars per million output tokens"),
     "max_cost": dict(
-        type=positive_float, help="budget in dollars; the command stops before exceeding it"
+        type=positive_float,
+        help="budget in dollars; the command stops before exceeding it (sample.py: needs"
+        " --max_new_tokens)",
     ),
     "spending": dict(
         type=Path,

@@ -70,8 +70,10 @@ def save(
     warnings: Iterable[str] = (),
     sources: Iterable[Path] = (),
     figure=None,
+    is_shown: bool = True,
 ) -> Result:
-    """Writes NAME.json, and the figure as NAME.png and NAME.svg; prints the tables and warnings."""
+    """Writes NAME.json, and the figure as NAME.png and NAME.svg; prints the tables and warnings if
+    is_shown."""
     checksums = {}
     for source in sources:
         checksums[os.path.relpath(source, path.parent)] = sha256_of(source)
@@ -83,7 +85,8 @@ def save(
         from nanostories.figures import save_figure  # here, as matplotlib is slow to import
 
         save_figure(figure, path.with_suffix(".png"))
-    print(to_text(result), flush=True)
+    if is_shown:
+        print(to_text(result), flush=True)
     return result
 
 

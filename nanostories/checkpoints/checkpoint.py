@@ -71,11 +71,11 @@ def load_checkpoint(path: str | Path) -> dict:
     run = Path(path)
     path = checkpoint_file(run)
     if not path.is_file():
+        problem = "no such run"
+        if run.is_dir():
+            problem = "no checkpoint in it (train.py writes one at its first evaluation)"
         runs = ", ".join(map(str, runs_below("out"))) or "none"
-        raise UserError(
-            f"{path}: no such checkpoint (train.py writes it at its first evaluation); in out/:"
-            f" {runs}"
-        )
+        raise UserError(f"{run}: {problem}; runs in out/: {runs}")
     checkpoint = load_tensors(path)
     if checkpoint.get("format") != CHECKPOINT_FORMAT:
         raise UserError(

@@ -273,5 +273,6 @@ class ChatJudge:
         requests = f"{len(texts):,} requests to {self.client.public_url}"
         cost = "--price_in and --price_out show the cost"
         if dollars:
-            cost = f"about ${dollars:.4f} at {REPLY_TOKENS} tokens a reply"
+            guess = f"a guess of {REPLY_TOKENS} tokens a reply; --max_cost sets a limit"
+            cost = f"about ${dollars:.4f}, by {guess}"
         return f"{shown}\n\n{requests}, about {tokens_in:,} tokens in; {cost}"

@@ -177,7 +177,8 @@ class Comparison:
             rows.append(row | {"prompts": n, "passes": passes})
         about = (
             "Paired wins: how often the judge scores the true ending above the spoiled one of the"
-            " same prompt; 0.5 is chance. It passes if the interval lies above 0.5."
+            " same prompt; 0.5 is chance. It passes if the interval lies above 0.5. An ending too"
+            " short to be spoiled in some way has no such control, so prompts may be fewer."
         )
         title = f"Tests of {self.judge}: true endings against spoiled ones"
         facts = {"kind": "controls", "judge": self.judge}

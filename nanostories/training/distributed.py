@@ -76,6 +76,8 @@ def stop_signal(ranks: Ranks):
 
     def receive(number, frame):
         if received and ranks.size == 1:
+            # Leaving waits for threads that compile; one more then ends it, without a traceback.
+            handlers.update(dict.fromkeys(signals, signal.SIG_DFL))
             raise KeyboardInterrupt
         if ranks.rank == 0 and not received:
             print("\nstopping after this step; Ctrl-C again ends at once", file=sys.stderr)

@@ -257,6 +257,20 @@ def test_the_best_run_of_each_corpus_reads_the_others_of_that_corpus(tmp_path, t
     assert capsys.readouterr().out.startswith("published: no judge")
 
 
+def test_it_reads_along_with_a_chat_judge_whose_kept_grades_are_named(
+    tmp_path, train, grade_py, monkeypatch
+):
+    train("a", 1.0)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
+    out = tmp_path / "out"
+    assert grade_py()[0] == 0
+    assert {judge for judge, *_ in means(out)} == {"", "lm:out/a", "rules"}
+    code, printed = grade_py(judge=None)
+    assert code == 0 and "without the kept grades by rules" in printed.out
+    code, printed = grade_py("--no_judge", judge=None)
+    assert code == 0 and {judge for judge, *_ in means(out)} == {""}
+
+
 def test_where_nothing_was_trained_no_api_is_asked(tmp_path, train, grade_py, api, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", api.url)
     write_samples(tmp_path / "out" / "published", 3, 1)

@@ -194,7 +194,7 @@ def test_weights_are_kept_evenly_spread(config, wanted, steps):
 MISTAKES = {  # flags of a run whose name is there, and the message
     "--data=tinystories": "python prepare.py tinystories",
     "--block_size=100000 --eval_tokens=200000": "block_size=100000 needs more",
-    "--name=never --resume": "no such checkpoint",
+    "--name=never --resume": "no such run",
     "--n_layer=3 --resume": "n_layer=2; it cannot be resumed with n_layer=3",
     "--window_size=9 --resume": "window_size=8; it cannot be resumed with window_size=9",
     "--batch_size=1 --resume": "it cannot be resumed with sequences_per_step=2",
