@@ -48,7 +48,7 @@ def overview_section(files: ResultFiles) -> str:
         return ""
     truth = {"run": "(true endings)"}
     notes = {}  # (run, column): why not to believe it
-    for path, result, out_of_date in sorted(files.results, key=lambda x: x.out_of_date != ""):
+    for path, result, out_of_date in files.results:
         for name, column, cell, note in figures_of(result):
             run = path.parent if name == path.parent.name else path.parent / name
             row = truth if name == "(true ending)" else rows.get(run)

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 from nanostories.cli import UserError
@@ -21,12 +20,6 @@ from nanostories.pages.html import image
 from nanostories.results import Result, load, outdated
 
 PICTURES = 3_000_000  # bytes of HTML: keeps the page of forty runs below 5 MB
-
-
-class DatedResult(NamedTuple):
-    path: Path
-    result: Result
-    out_of_date: str  # why; "" if all its sources are as they were
 
 
 class ResultFiles:
@@ -43,9 +36,10 @@ class ResultFiles:
         """{path: parse(path)}, of the files that have any content."""
         contents = {}
         for path in self.paths:
-            if path.match(pattern):
-                contents[path] = self.read(path, parse)
-        return {path: content for path, content in contents.items() if content}
+            content = self.read(path, parse) if path.match(pattern) else None
+            if content:
+                contents[path] = content
+        return contents
 
     def read(self, path: Path, parse: Callable):
         """parse(path); None if there is no such file, or if it is damaged."""
@@ -61,16 +55,16 @@ class ResultFiles:
             return None
 
     @cached_property
-    def results(self) -> list[DatedResult]:
-        """What commands found."""
+    def results(self) -> list[tuple[Path, Result, str]]:
+        """What commands found, and why it is out of date, or ""; these come last."""
         results = []
         for path, result in self.contents("*.json", read_result).items():
+            out_of_date = ""
             changed = ", ".join(outdated(result, path.parent))
-            reason = ""
             if changed:
-                reason = f"out of date: {changed} changed since; run {result.command} again"
-            results.append(DatedResult(path, result, reason))
-        return results
+                out_of_date = f"out of date: {changed} changed since; run {result.command} again"
+            results.append((path, result, out_of_date))
+        return sorted(results, key=lambda row: row[2] != "")
 
     # ---- On the page, which lies in the top directory ----
     def label(self, path: Path) -> str:
