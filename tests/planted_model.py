@@ -14,13 +14,11 @@ from nanostories.interpretation.reading import Reading, read_activations
 from nanostories.interpretation.word_classes import TaggedCorpus, TaggedStory, kind_of
 
 T = 40
-KINDS = [
-    sorted(word for word in ROLES if ROLES[word][0] == kind)
-    for kind in ("noun", "verb", "adjective")
-]
-WORDS = [f"{word}" for words in KINDS for word in words[:30]]
-WORDS += ["Tom", "Mia", "Ben", "Sue", "Max", "Leo", "Ivy", "Ann", "Sam", "Fay", "Zoe", "Ada"]
-WORDS += [".", ",", "!", "?", '"', ";", ":", "-", '!"', '."']
+WORDS = []
+for kind in ("noun", "verb", "adjective"):
+    WORDS += sorted(word for word in ROLES if ROLES[word][0] == kind)[:30]
+WORDS += "Tom Mia Ben Sue Max Leo Ivy Ann Sam Fay Zoe Ada".split()
+WORDS += '. , ! ? " ; : - !" ."'.split()
 NAMES = frozenset(WORDS[90:102])
 V = len(WORDS)
 # Every second layer has a window of 7; or attention is scaled, and its matrices have biases.
