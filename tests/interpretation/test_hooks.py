@@ -46,11 +46,9 @@ def test_patching_goes_on_with_what_it_is_given(name, any_model):
         torch.testing.assert_close(patched_logits, their_logits)
 
 
-@pytest.mark.parametrize(
-    "name, complaint", [("blocks.0.resid_mid", "attn_out"), ("blocks.3.z", "blocks.3.z")]
-)
-def test_what_cannot_be_patched_is_refused(name, complaint):
-    with pytest.raises(ValueError, match=complaint):
+@pytest.mark.parametrize("name", ["blocks.0.resid_mid", "blocks.3.z"])
+def test_what_cannot_be_patched_is_refused(name):
+    with pytest.raises(ValueError, match=name):
         run(random_model(), torch.randint(97, (1, 8)), patches={name: torch.zeros_like})
 
 
