@@ -53,7 +53,8 @@ def pattern(text: str) -> re.Pattern:
     try:
         return re.compile(text, re.MULTILINE)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"not a regular expression: {error}") from None
+        remedy = f"the text as it stands is '{re.escape(text)}'"
+        raise argparse.ArgumentTypeError(f"not a regular expression: {error}; {remedy}") from None
 
 
 def existing_path(text: str) -> Path:
