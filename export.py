@@ -12,7 +12,7 @@ Python.
 
 from pathlib import Path
 
-from nanostories.cli import Parser, UserError, one_line_errors
+from nanostories.cli import Parser, one_line_errors
 from nanostories.corpus.tokenizer import END_OF_TEXT
 from nanostories.files import write_bytes
 
@@ -42,19 +42,15 @@ def main():
     with one_line_errors("export.py", interrupted="nothing was written"):
         # These import torch.
         from nanostories.checkpoints.models import open_model
-        from nanostories.generation.backends import load_backend
-        from nanostories.pages.story_page import check_exportable
+        from nanostories.generation.backends import load_gpt
 
         model = open_model(args.model, args.checkpoint)
-        if model.kind == "api":
-            raise UserError(f"{model.name}: a model behind an API has no weights to export")
-        backend = load_backend(model)
-        check_exportable(model.name, backend.model)
+        backend = load_gpt(model)
         if args.hf:
             export_files(backend, args.hf)
         else:
             path = args.html or model.directory / "story.html"
-            export_page(model, backend, path, title=args.title, introduction=args.about)
+            export_page(model, backend, path, args.title, args.about)
 
 
 def export_files(backend, directory: Path) -> None:
@@ -67,8 +63,9 @@ def export_files(backend, directory: Path) -> None:
     print(f"wrote {directory}; load it with {loader}")
 
 
-def export_page(model, backend, path: Path, **texts: str) -> None:
-    """model: a Model, of models.py; backend: a LocalBackend; texts: for the top of the page"""
+def export_page(model, backend, path: Path, title: str, introduction: str) -> None:
+    """model: a Model, of models.py; backend: a LocalBackend; title, introduction: for the top of
+    the page"""
     from nanostories.pages.story_page import story_page
     from nanostories.tables import table_text
 
@@ -84,9 +81,11 @@ def export_page(model, backend, path: Path, **texts: str) -> None:
         loss = checkpoint["best_val_loss"]
         about["trained on"] = f"{checkpoint['train_config']['data']}, {checkpoint['step']:,} steps"
         about["validation loss"] = f"{loss:.3f} nats per token, before rounding to 8 bits"
-    of_corpus = corpus_settings(model.corpus) if model.corpus else {}
+    settings = {"title": title, "introduction": introduction}
+    if model.corpus:
+        settings |= corpus_settings(model.corpus)
     name = model.directory.resolve().name.replace("--", "/")
-    content, lessons = story_page(name, backend, about, **texts, **of_corpus)
+    content, lessons = story_page(name, backend, about, **settings)
     rows = []
     for lesson in lessons:
         for claim in lesson.claims:
@@ -101,7 +100,7 @@ def export_page(model, backend, path: Path, **texts: str) -> None:
 
 
 def corpus_settings(corpus: Path) -> dict:
-    """What the page takes from the corpus of its model."""
+    """What story_page takes from the corpus of its model."""
     from nanostories.corpus.token_files import load_meta, load_stories
     from nanostories.generation.prompts import openings
     from nanostories.pages.html import language_of

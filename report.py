@@ -12,11 +12,12 @@ names the command that fills it.
 
 import html
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from nanostories.cli import Parser, UserError, existing_path, one_line_errors
-from nanostories.files import read_json, write_bytes
-from nanostories.results import load, outdated, to_html
+from nanostories.files import write_bytes
+from nanostories.results import to_html
 
 SECTIONS = {  # the command whose results it shows: its title
     "train.py": "Runs",
@@ -30,8 +31,8 @@ SECTIONS = {  # the command whose results it shows: its title
 }
 
 
-def make_report(found) -> bytes:
-    """found: a Found. UserError if there is nothing to show."""
+def make_report(files) -> bytes:
+    """files: ResultFiles. UserError if there is nothing to show."""
     # These import torch and matplotlib.
     from nanostories.pages.html import details, sections_page
     from nanostories.pages.overview import overview_section
@@ -39,42 +40,34 @@ def make_report(found) -> bytes:
     from nanostories.pages.stories import stories_section
 
     contents = dict.fromkeys(SECTIONS, "")
-    contents["train.py"] = runs_section(found)
-    contents["sample.py"] = stories_section(found)
-    for path, (command, tables) in found.contents("*.json", read_result).items():
-        part = details(found.label(path), tables + found.picture(path.with_suffix(".svg")))
-        contents[command] = contents.get(command, "") + part
+    contents["train.py"] = runs_section(files)
+    contents["sample.py"] = stories_section(files)
+    for path, result, out_of_date in files.results:
+        if out_of_date:
+            result = replace(result, warnings=[*result.warnings, out_of_date])
+        command = result.command.split()[0]
+        content = to_html(result) + files.picture(path.with_suffix(".svg"))
+        contents[command] = contents.get(command, "") + details(files.label(path), content)
     missing = []
     for command, title in SECTIONS.items():
         if not contents[command]:
             missing.append(f"{title}: python {command} --help")
-    pages = [path for path in found.files if path.suffix == ".html" and path.name != "report.html"]
-    sections = {"Overview": overview_section(found)}
+    pages = [path for path in files.paths if path.suffix == ".html" and path.name != "report.html"]
+    sections = {"Overview": overview_section(files)}
     for command, content in contents.items():
         sections[SECTIONS.get(command, command)] = content
-    sections["Pages"] = list_html([found.link(path) for path in pages])
-    sections["Damaged files, left out"] = list_html([html.escape(line) for line in found.damaged])
+    sections["Pages"] = list_html([files.link(path) for path in pages])
+    sections["Damaged files, left out"] = list_html([html.escape(line) for line in files.damaged])
     if not any(sections.values()):
-        raise UserError(f"{found.top}: no results below it; train a run with: python train.py")
+        raise UserError(f"{files.top}: no results below it; train a run with: python train.py")
     sections["Sections without results yet"] = list_html(missing)
     shown = {title: content for title, content in sections.items() if content}
-    return sections_page(f"nanostories: {found.top.name}", "", shown, n_open=1)
+    return sections_page(f"nanostories: {files.top.name}", "", shown, n_open=1)
 
 
 def list_html(lines: list[str]) -> str:
     items = [f"<li>{line}</li>" for line in lines]
     return f"<ul>{''.join(items)}</ul>" if items else ""
-
-
-def read_result(path: Path) -> tuple[str, str] | None:
-    """(the command, what it found as HTML); None for the JSON of something else, as config.json."""
-    if "tables" not in read_json(path):
-        return None
-    result = load(path)
-    changed = ", ".join(outdated(result, path.parent))
-    if changed:
-        result.warnings.append(f"out of date: {changed} changed since; run {result.command} again")
-    return result.command.split()[0], to_html(result)
 
 
 def main():
@@ -88,13 +81,13 @@ def main():
     )
     directories = parser.parse_args().directories
     with one_line_errors("report.py", interrupted="nothing was written"):
-        from nanostories.pages.found import Found  # here, as it imports NumPy
+        from nanostories.pages.result_files import ResultFiles  # here, as it imports NumPy
 
-        found = Found(directories)
-        content = make_report(found)
-        path = found.top / "report.html"
+        files = ResultFiles(directories)
+        content = make_report(files)
+        path = files.top / "report.html"
         write_bytes(path, content)
-    for line in found.damaged:
+    for line in files.damaged:
         print(line, file=sys.stderr)
     print(f"wrote {path} ({len(content) / 1e6:.1f} MB); next: open it in a browser")
 

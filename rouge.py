@@ -40,7 +40,7 @@ from nanostories.generation.samples_file import (
 )
 from nanostories.novelty import flags
 from nanostories.novelty.intervals import ClusteredValues, Metric
-from nanostories.novelty.search import Found, Stream, search
+from nanostories.novelty.search import Matches, Stream, search
 from nanostories.novelty.words import WordCorpus, draw_excerpts, open_corpus, words_of
 from nanostories.results import Table, save
 from nanostories.tables import write_table
@@ -95,61 +95,55 @@ def read_texts(
     begins = [len(corpus.encode(row["prompt"])) for row in samples]
     excerpts, stories = draw_excerpts(corpus, completions, begins, MIN_EXCERPTS)
     clusters = [row["prompt_index"] for row in samples]
-    if len(set(clusters)) == 1:  # of a single prompt: each for itself
+    if len(set(clusters)) == 1:  # of a single prompt: each completion is a cluster of its own
         clusters = [row["sample_index"] for row in samples]
     return completions + excerpts, np.concatenate([clusters, stories])
 
 
 def search_training_stories(
     texts: list[np.ndarray], corpus: WordCorpus, args: argparse.Namespace
-) -> tuple[Found, Found]:
-    """What is found of the texts as they stand, and with names masked: retold stories, too."""
+) -> tuple[Matches, Matches]:
+    """Of the texts as they stand, and with names masked, which finds retold stories, too."""
     stream = corpus.stream
-    found = search(texts, stream, args.k, args.counting, "training stories")
+    matches = search(texts, stream, args.k, args.counting, "training stories")
     classes = flags.mask_names(corpus)
     masked = [classes[words] for words in texts]
     masked_stream = Stream(classes[stream.ids], stream.bounds)
     label = "training stories, names masked"
-    return found, search(masked, masked_stream, args.k, args.counting, label)
+    return matches, search(masked, masked_stream, args.k, args.counting, label)
 
 
-def excerpts_to_count(found: Found, n: int) -> np.ndarray:
-    """Which texts, after n completions: excerpts that are not in the training set verbatim, or are
-    too short to be flagged."""
-    lengths = np.array([len(words) for words in found.texts])
-    counts = (found.longest() < lengths) | (lengths < flags.MIN_WORDS)
-    counts[:n] = False
-    return np.flatnonzero(counts)
-
-
-def measure(
-    samples: list[dict],
-    found: Found,
-    clusters: np.ndarray,
-    excerpts: np.ndarray,
-    args: argparse.Namespace,
+def novelty_metrics(
+    samples: list[dict], matches: Matches, clusters: np.ndarray, args: argparse.Namespace
 ) -> dict[str, Metric]:
-    """Without those that no completion has, for want of endings or of other completions."""
-    metrics = compare_with_endings(samples, args)
-    completions = np.arange(len(samples))
-    grams = [kgrams(words, args.k, args.counting) for words in found.texts]
-    nearest = np.full(len(grams), np.nan)
-    for some in (completions, excerpts):
-        nearest[some] = nearest_other([grams[i] for i in some], clusters[some], args.others)
-
-    def add(name: str, title: str, values: np.ndarray, **facts) -> None:
-        both = [ClusteredValues(values[some], clusters[some]) for some in (completions, excerpts)]
-        if not np.isnan(both[0].values).all():
-            metrics[name] = Metric(title, *both, **facts)
-
-    add("other_f", f"highest F with {args.others} other completions", nearest)
-    add("training_f", "F with the nearest training story", found.f)
-    precision = "largest share of a completion's k-grams in one training story"
-    add("training_precision", precision, found.precision)
+    """By name; without those that no completion has, because there are no true endings or too few
+    other completions."""
+    n = len(samples)
+    grams = [kgrams(words, args.k, args.counting) for words in matches.texts]
+    nearest = nearest_other(grams[:n], clusters[:n], args.others)
+    nearest_excerpt = nearest_other(grams[n:], clusters[n:], args.others)
+    measures = [
+        (
+            "other_f",
+            f"highest F with {args.others} other completions",
+            np.concatenate([nearest, nearest_excerpt]),
+        ),
+        ("training_f", "F with the nearest training story", matches.f),
+        (
+            "training_precision",
+            "largest share of a completion's k-grams in one training story",
+            matches.precision,
+        ),
+    ]
     for k in SHARES:
-        add(f"share_{k}", f"share of {k}-grams in the training set", found.share(k))
-    span = "words of the longest passage in a training story"
-    add("span", span, found.longest(), largest=np.inf)
+        measures.append((f"share_{k}", f"share of {k}-grams in the training set", matches.share(k)))
+    measures.append(("span", "words of the longest passage in a training story", matches.longest()))
+    metrics = compare_with_endings(samples, args)
+    for name, title, values in measures:
+        completions = ClusteredValues(values[:n], clusters[:n])
+        excerpts = ClusteredValues(values[n:], clusters[n:])
+        if not np.isnan(completions.values).all():
+            metrics[name] = Metric(title, completions, excerpts, is_count=name == "span")
     return metrics
 
 
@@ -168,15 +162,13 @@ def compare_with_endings(samples: list[dict], args: argparse.Namespace) -> dict[
         baseline_pairs += [(prompt, endings[other]) for other in others]
     if not baseline_pairs:
         return {}
-    metrics = {}
-    for name, title in (("f", "F with"), ("precision", "precision against")):
-        both = []
-        for some in (pairs, baseline_pairs):
-            scores = [rouge_k(text, endings[i], args.k, args.counting) for i, text in some]
-            values = np.array([getattr(score, name) for score in scores])
-            both.append(ClusteredValues(values, np.array([i for i, _ in some])))
-        metrics[f"ending_{name}"] = Metric(f"{title} the true ending", *both, is_paired=True)
-    return metrics
+
+    def f_of(pairs: list[tuple[int, list[str]]]) -> ClusteredValues:
+        scores = [rouge_k(text, endings[i], args.k, args.counting).f for i, text in pairs]
+        return ClusteredValues(np.array(scores), np.array([i for i, _ in pairs]))
+
+    title = "F with the true ending"
+    return {"ending_f": Metric(title, f_of(pairs), f_of(baseline_pairs), is_paired=True)}
 
 
 def nearest_other(grams: list[Counter], groups: np.ndarray, n_others: int) -> np.ndarray:
@@ -199,52 +191,53 @@ def nearest_other(grams: list[Counter], groups: np.ndarray, n_others: int) -> np
 # ---- One set of a run ----
 @dataclass
 class Analysis:
-    label: str
     run: Path
-    name: str  # of the set
+    set_name: str
     settings: dict  # how it was sampled: only like settings compare
     metrics: dict[str, Metric]
-    flags: list[str]  # of the completions
     baseline_flags: list[str]  # of the excerpts of every second held-out story
     min_copied_words: int
-    left_out: float  # the share of excerpts that are in the training set
+    n_verbatim: int  # excerpts that are in the training set word for word
     csv_rows: list[dict]
+
+    @property
+    def label(self) -> str:
+        return f"{self.run}, {self.set_name}"
 
 
 def analyze(
     run: Path,
-    name: str,
+    set_name: str,
     samples: list[dict],
     corpus: WordCorpus,
-    data: Path,
     args: argparse.Namespace,
 ) -> Analysis:
     """samples: of the set of this name."""
+    n = len(samples)
     texts, clusters = read_texts(run, samples, corpus)
-    found, masked = search_training_stories(texts, corpus, args)
-    excerpts = excerpts_to_count(found, len(samples))
+    matches, masked = search_training_stories(texts, corpus, args)
     # Half of the stories set how long a copied passage must be; what is flagged of the other half
     # are false alarms.
-    is_even = clusters[excerpts] % 2 == 0
-    min_copied_words = flags.copied_length(found.longest()[excerpts[is_even]])
-    flagged = flags.flag_texts(found, masked, args.k, min_copied_words)
+    is_even = clusters[n:] % 2 == 0
+    longest = matches.longest()[n:]
+    min_copied_words = flags.copied_length(longest[is_even])
+    flagged = flags.flag_texts(matches, masked, args.k, min_copied_words)
+    lengths = np.array([len(words) for words in texts[n:]])
     n_prompts = len({row["prompt_index"] for row in samples})
-    settings = {name: samples[0].get(name) for name in SAMPLING_SETTINGS}
-    settings["stories"] = text_identity(data)
+    settings = {setting: samples[0].get(setting) for setting in SAMPLING_SETTINGS}
+    settings["stories"] = text_identity(corpus.directory)
     settings["prompts"] = n_prompts
-    settings["completions per prompt"] = len(samples) / n_prompts
+    settings["completions per prompt"] = n / n_prompts
     settings["checkpoint"] = samples[0].get("weights")
     return Analysis(
-        label=f"{run}, {name}",
         run=run,
-        name=name,
+        set_name=set_name,
         settings=settings,
-        metrics=measure(samples, found, clusters, excerpts, args),
-        flags=flagged[: len(samples)],
-        baseline_flags=[flagged[i] for i in excerpts[~is_even]],
+        metrics=novelty_metrics(samples, matches, clusters, args),
+        baseline_flags=[flag for flag, even in zip(flagged[n:], is_even) if not even],
         min_copied_words=min_copied_words,
-        left_out=1 - len(excerpts) / (len(flagged) - len(samples)),
-        csv_rows=flags.describe_completions(samples, corpus, flagged, found, masked),
+        n_verbatim=((longest == lengths) & (lengths >= flags.MIN_WORDS)).sum(),
+        csv_rows=flags.describe_completions(samples, corpus, flagged, matches, masked),
     )
 
 
@@ -255,25 +248,25 @@ def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) ->
     flag_rows = []
     passages = []
     for analysis in analyses:
-        own = {"run": label_of(analysis.run, base), "set": analysis.name}
+        label = label_of(analysis.run, base)
+        first_cells = {"run": label, "set": analysis.set_name}
         for metric in analysis.metrics.values():
-            cut = analysis.settings["cut"]
-            rows.append(own | {"cut": cut, "metric": metric.title} | metric.cells())
+            facts = {"cut": analysis.settings["cut"], "metric": metric.title}
+            rows.append(first_cells | facts | metric.cells())
+        flagged = [row["flag"] for row in analysis.csv_rows]
         criteria = {
             "copy": f"{analysis.min_copied_words} words in a row",
             "template": f"{flags.TEMPLATE:.0%} of its {args.k}-grams, names masked",
         }
         for flag, criterion in criteria.items():
-            flag_rows.append(
-                own
-                | {
-                    "flagged": flag,
-                    "if one training story has": criterion,
-                    "completions": count_of(flag, analysis.flags),
-                    "held-out": count_of(flag, analysis.baseline_flags),
-                }
-            )
-        passages += flags.flagged_rows(own["run"], analysis.csv_rows)
+            cells = {
+                "flagged": flag,
+                "if one training story has": criterion,
+                "completions": count_of(flag, flagged),
+                "held-out": count_of(flag, analysis.baseline_flags),
+            }
+            flag_rows.append(first_cells | cells)
+        passages += flags.flagged_rows(label, analysis.csv_rows)
     counted = "once per text" if args.counting == "set" else "as often as it occurs"
     about = (
         f"ROUGE-{args.k}: each {args.k}-gram of words counts {counted}."
@@ -295,8 +288,9 @@ def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) ->
     return tables
 
 
-def count_of(flag: str, found: list[str]) -> str:
-    return f"{found.count(flag):,} of {len(found):,}"
+def count_of(flag: str, texts: list[str]) -> str:
+    """texts: the flag of each"""
+    return f"{texts.count(flag):,} of {len(texts):,}"
 
 
 def difference_of_splits(validation: Analysis, training: Analysis) -> Table:
@@ -304,8 +298,8 @@ def difference_of_splits(validation: Analysis, training: Analysis) -> Table:
     rows = []
     for name, metric in training.metrics.items():
         if name in validation.metrics:
-            both = Metric("", metric.completions, validation.metrics[name].completions)
-            rows.append({"metric": metric.title, "difference": both.cells()["difference"]})
+            pair = Metric("", metric.completions, validation.metrics[name].completions)
+            rows.append({"metric": metric.title, "difference": pair.cells()["difference"]})
     title = "Training minus validation stories: memorization"
     return Table(title, rows, {"difference": ".3f"}, facts={"kind": "memorization"})
 
@@ -313,10 +307,10 @@ def difference_of_splits(validation: Analysis, training: Analysis) -> Table:
 def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]:
     lines = []
     for analysis in analyses:
-        if analysis.left_out:
+        if analysis.n_verbatim:
             lines.append(
-                f"{analysis.label}: {analysis.left_out:.1%} of the held-out excerpts are left out,"
-                " because they are in the training set verbatim"
+                f"{analysis.label}: {analysis.n_verbatim} held-out excerpts are in the training set"
+                " word for word; if the splits share stories, prepare the corpus again"
             )
         n_copies = analysis.baseline_flags.count("copy")
         if n_copies > 3 * flags.FALSE_ALARMS * len(analysis.baseline_flags):
@@ -334,7 +328,7 @@ def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]
     if len({analysis.run for analysis in analyses}) > 1:
         differ = [name for name in differ if name != "checkpoint"]
     if differ:
-        lines.append(f"not sampled alike: {', '.join(differ)}")
+        lines.append(f"sampled with different settings: {', '.join(differ)}")
     return lines
 
 
@@ -369,10 +363,9 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
     model = model_directory(run)  # out/demo for its samples in out/demo/temperature-0.3
     sets = {name: read_rows(set_file(run, name)) for name in args.set}
     if not any(sets.values()):
-        others = ", ".join(sorted(path.stem for path in run.glob("samples/*.jsonl"))) or "none"
         raise UserError(
-            f"{set_file(run, args.set[0])}: no completions there; `python sample.py --eval 50`"
-            f" writes eval.jsonl; --set takes one that is there: {others}"
+            f"{set_file(run, args.set[0])}: no completions there; write them with `python sample.py"
+            " --eval 50`, or name another --set"
         )
     if args.data is None and not (model / "ckpt.pt").exists():
         raise UserError(
@@ -384,7 +377,7 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
     for name, by_key in sets.items():
         if by_key:
             rows = [row for _, row in sorted(by_key.items())]
-            analyses.append(analyze(run, name, rows, corpus, data, args))
+            analyses.append(analyze(run, name, rows, corpus, args))
             write_table(run / f"{result_name('rouge', name)}.csv", analyses[-1].csv_rows)
     return analyses
 
@@ -396,9 +389,10 @@ def save_results(
 
     tables = tables_of(analyses, path.parent, args)
     is_one_run = len({analysis.run for analysis in analyses}) == 1
-    if is_one_run and len(analyses) == 2:
-        tables.append(difference_of_splits(*analyses))
-    sources = [set_file(analysis.run, analysis.name) for analysis in analyses]
+    by_set = {analysis.set_name: analysis for analysis in analyses}
+    if is_one_run and EVAL in by_set and TRAIN in by_set:
+        tables.append(difference_of_splits(by_set[EVAL], by_set[TRAIN]))
+    sources = [set_file(analysis.run, analysis.set_name) for analysis in analyses]
     runs = {analysis.label: analysis.metrics for analysis in analyses}
     figure = histograms(runs, IN_PICTURE)
     save(path, "rouge.py", tables, warnings_of(analyses, args), sources, figure, is_shown)
@@ -407,6 +401,9 @@ def save_results(
 def comparison_path(runs: Sequence[Path], name: str) -> Path:
     """In the directory that holds the runs; never over the results of a run."""
     common = Path(os.path.commonpath([run.resolve() for run in runs]))
+    if common == Path(common.anchor):
+        places = " and ".join(map(str, runs))
+        raise UserError(f"{places} have only the root in common; compare runs of one directory")
     is_run = (common / "samples").exists()
     return common / f"{result_name('rouge-comparison' if is_run else 'rouge', name)}.json"
 
@@ -431,14 +428,16 @@ def main() -> None:
         for place in args.runs or [newest_run()]:
             runs |= {run.resolve(): run for run in runs_with_samples(place)}
         runs = list(runs.values())
-        analyses = []
-        for run in runs:
-            own = analyze_run(run, args)
-            path = run / f"{result_name('rouge', args.set[0])}.json"
-            save_results(path, own, args, is_shown=len(runs) == 1)
-            analyses += own
+        name = f"{result_name('rouge', args.set[0])}.json"
+        path = runs[0] / name
         if len(runs) > 1:
             path = comparison_path(runs, args.set[0])
+        analyses = []
+        for run in runs:
+            analyses_of_run = analyze_run(run, args)
+            save_results(run / name, analyses_of_run, args, is_shown=len(runs) == 1)
+            analyses += analyses_of_run
+        if len(runs) > 1:
             save_results(path, analyses, args, is_shown=True)
         picture = path.with_suffix(".png")
         print(f"wrote {path}, {picture.name}, and in each run rouge*.csv")

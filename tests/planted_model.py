@@ -8,10 +8,10 @@ import pytest
 import torch
 from random_models import random_model
 
-from interpret import read_activations
 from model import GPTNeo, GPTNeoConfig
 from nanostories.corpus.builtin_stories import ROLES
-from nanostories.interpretation.word_classes import Story, TaggedCorpus, kind_of
+from nanostories.interpretation.reading import Reading, read_activations
+from nanostories.interpretation.word_classes import TaggedCorpus, TaggedStory, kind_of
 
 T = 40
 WORDS = []
@@ -41,7 +41,7 @@ def planted_corpus(n: int = 60, seed: int = 0) -> TaggedCorpus:
         ids[-10:] = ids[5:15]
         ids = torch.from_numpy(ids)
         tokens = ids[:-1]
-        stories.append(Story(tokens, ids[1:], words=tokens, ends=tokens >= 0))
+        stories.append(TaggedStory(tokens, ids[1:], words=tokens, ends=tokens >= 0))
     names = frozenset(map(str.lower, NAMES))
     return TaggedCorpus(stories, WORDS, [kind_of(word, names) for word in WORDS])
 
@@ -93,10 +93,8 @@ def planted_induction() -> GPTNeo:
 
 
 @functools.cache
-def planted_reading():
-    """The sums of the planted model's neurons."""
-    _, neurons, _ = read_activations(planted_model(), planted_corpus())
-    return neurons["post"]
+def planted_reading() -> Reading:
+    return read_activations(planted_model(), planted_corpus())
 
 
 class Alphabet:

@@ -18,6 +18,7 @@ from nanostories.checkpoints.checkpoint import from_checkpoint
 from nanostories.checkpoints.huggingface import HF_KEYS, load_model, model_directory
 from nanostories.checkpoints.models import Model
 from nanostories.checkpoints.other_architectures import load_other
+from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import END_OF_TEXT, Tokenizer
 from nanostories.device import set_up_device
 from nanostories.files import read_json
@@ -95,6 +96,16 @@ def load_backend(model: Model, device: str = "auto", batch_size: int = 64, **api
         prefix = tokenizer.prefix
         batch_size = min(batch_size, 4)  # large vocabularies: their logits fill the memory
     return LocalBackend(gpt.to(device), tokenizer, prefix, batch_size)
+
+
+def load_gpt(model: Model) -> LocalBackend:
+    """As load_backend; UserError for a model that is neither GPT-Neo nor GPT-2."""
+    if model.kind == "api":
+        raise UserError(f"{model.name}: a model behind an API has no weights to read")
+    backend = load_backend(model)
+    if type(backend.model) is not GPTNeo:  # nor one of its variants
+        raise UserError(f"{model.name}: neither GPT-Neo nor GPT-2; this command reads no other")
+    return backend
 
 
 def stream_story(backend: LocalBackend, prompt: str, sampling: Sampling) -> None:

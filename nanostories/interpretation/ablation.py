@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from model import GPTNeo
 from nanostories.interpretation.hooks import Patch, run
-from nanostories.interpretation.word_classes import Story
+from nanostories.interpretation.word_classes import TaggedStory
 from nanostories.kernels.cross_entropy import head_loss
 from nanostories.statistics import ratio
 
@@ -26,7 +26,7 @@ MIN_INCREASE = 0.01  # nats per token, one percent of perplexity
 INCREASE = ("loss_increase", "loss_increase_low", "loss_increase_high")  # columns
 
 
-def story_loss(model: GPTNeo, story: Story, patches: dict | None = None) -> float:
+def story_loss(model: GPTNeo, story: TaggedStory, patches: dict | None = None) -> float:
     """In nats, over all its tokens."""
     hidden = run(model, story.tokens[None], patches=patches)
     return head_loss(hidden[0], model.head.weight, story.targets).item() * len(story.targets)
@@ -45,7 +45,10 @@ def without(part: int, mean: torch.Tensor) -> Patch:
 
 @torch.no_grad()
 def add_loss_increases(
-    rows: Sequence[dict], model: GPTNeo, stories: Sequence[Story], means: dict[str, torch.Tensor]
+    rows: Sequence[dict],
+    model: GPTNeo,
+    stories: Sequence[TaggedStory],
+    means: dict[str, torch.Tensor],
 ) -> float:
     """Adds to these rows of heads.csv and neurons.csv how much the loss on these stories increases
     without the part, in nats per token, with its 95% interval. Returns the intact model's loss.
@@ -61,7 +64,7 @@ def add_loss_increases(
             part = row["head"] if "head" in row else row["neuron"]
             losses[i] = story_loss(model, story, {name: without(part, means[name])})
     n_tokens = np.array([len(story.tokens) for story in stories])
-    found = ratio(ablated - intact, n_tokens)
-    for row, *increase in zip(rows, found.value, found.low, found.high):
+    mean = ratio(ablated - intact, n_tokens)
+    for row, *increase in zip(rows, mean.value, mean.low, mean.high):
         row |= dict(zip(INCREASE, increase))
     return intact.sum() / n_tokens.sum()

@@ -3,9 +3,9 @@ Which activations carry an answer? Two prompts that differ in one word have diff
 Activations of the first are put into the run on the second, one at a time, to measure how much of
 the first answer comes back.
 
->>> found = patch(model, texts)  # (2, T + 1); the last tokens are the answers
->>> found.residual[2, 5]  # brought back by the residual stream before layer 2, at position 5
->>> found.heads[3, 0]  # brought back by head 0 of layer 3, by its output at all positions
+>>> patching = patch(model, texts)  # (2, T + 1); the last tokens are the answers
+>>> patching.residual[2, 5]  # brought back by the residual stream before layer 2, at position 5
+>>> patching.heads[3, 0]  # brought back by head 0 of layer 3, by its output at all positions
 
 Activation patching with a logit difference, as in Wang et al. (2022), "Interpretability in the
 wild". 0: the difference is that on the second prompt, 1: that on the first.
@@ -23,7 +23,6 @@ from nanostories.interpretation.hooks import run, run_with_cache
 
 @dataclass
 class Patching:
-    probabilities: torch.Tensor  # (2, V): of each token in place of the answer, after each prompt
     leads: list[float]  # the first answer's logit minus the second's, after each prompt
     # Shares of the first answer that come back.
     residual: torch.Tensor  # (L + 1, T): before each layer, and after the last, at each position
@@ -52,8 +51,8 @@ def patch(model: GPTNeo, texts: torch.Tensor) -> Patching:
             patched = cache[name][1:].clone()
             patched.select(dim, i).copy_(cache[name][:1].select(dim, i))
             hidden = run(model, prompts[1:], patches={name: lambda _, patched=patched: patched})
-            found = lead(model.head(hidden), texts).item()
-            shares.append((found - second) / (first - second))
+            patched_lead = lead(model.head(hidden), texts).item()
+            shares.append((patched_lead - second) / (first - second))
         return torch.tensor(shares)
 
     residual = []
@@ -63,8 +62,7 @@ def patch(model: GPTNeo, texts: torch.Tensor) -> Patching:
         residual.append(brought_back(f"blocks.{layer}.resid_pre", dim=1))
         heads.append(brought_back(f"blocks.{layer}.z", dim=2))
     residual.append(brought_back(f"blocks.{last}.resid_post", dim=1))
-    probabilities = logits[:, -1].softmax(-1)
-    return Patching(probabilities, [first, second], torch.stack(residual), torch.stack(heads))
+    return Patching([first, second], torch.stack(residual), torch.stack(heads))
 
 
 def lead(logits: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:

@@ -5,24 +5,37 @@ an earlier same one …; and the same for uniform attention.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
-from nanostories.interpretation.hooks import visible_keys
-from nanostories.interpretation.word_classes import KINDS, Story, TaggedCorpus
+from model import GPTNeo
+from nanostories.interpretation.hooks import run_with_cache, visible_keys
+from nanostories.interpretation.word_classes import WORD_CLASSES, TaggedCorpus, TaggedStory
 
-KIND_SHARES = [kind if kind == "punctuation" else f"{kind}s" for kind in KINDS]  # nouns, verbs, …
-# The subject is that of the query's sentence; the ends are those of sentences before it.
-WORD_SETS = (*KIND_SHARES, "sentence_end", "subject", "main_character")
+
+class Role(NamedTuple):
+    name: str
+    column: str  # of heads.csv: the measure that decides it
+    is_place: bool = False  # else a content
+
+
 # Sets of keys whose share of the attention is measured, over the queries that can see at least one
-# of them.
-KEY_SETS = ("itself", "previous", "beginning", "same_token", "after_same", *WORD_SETS)
-# The roles of heads, and the measure that decides each.
-PLACES = {"itself": "itself", "previous token": "previous", "beginning": "beginning"}
-CONTENTS = {"same token": "same_token", "induction": "induction"}
-CONTENTS |= {name.replace("_", " "): name for name in WORD_SETS}
-ROLES = PLACES | CONTENTS
+# of them: by places and tokens, …
+TOKEN_SETS = ("itself", "previous", "beginning", "same_token", "after_same")
+# … and by words: nouns, verbs, …
+CLASS_SETS = [name if name == "punctuation" else f"{name}s" for name in WORD_CLASSES]
+WORD_SETS = (*CLASS_SETS, "sentence_end", "subject", "main_character")
+KEY_SETS = TOKEN_SETS + WORD_SETS
+ROLES = [
+    Role("itself", "itself", is_place=True),
+    Role("previous token", "previous", is_place=True),
+    Role("beginning", "beginning", is_place=True),
+    Role("same token", "same_token"),
+    Role("induction", "induction"),
+    *(Role(column.replace("_", " "), column) for column in WORD_SETS),
+]
 # A head has a role if that role's keys get this many times their share of uniform attention, …
 MIN_LIFT = 2.0
 MIN_EXCESS = 0.25  # … and exceed it by this much: (share - uniform) / (1 - uniform)
@@ -30,7 +43,7 @@ UNIFORM_ENTROPY = 0.95  # a head is uniform if its entropy is this share of unif
 REPEATED = 50  # random tokens, repeated once to test for induction
 
 
-def key_features(story: Story, corpus: TaggedCorpus) -> torch.Tensor:
+def key_features(story: TaggedStory, corpus: TaggedCorpus) -> torch.Tensor:
     """(KEY_SETS + 3, T, T): what each key is to each query: 1 if it belongs to a set, else 0, for
     all of KEY_SETS; then 1, its distance, its distance squared."""
     tokens = story.tokens
@@ -41,28 +54,30 @@ def key_features(story: Story, corpus: TaggedCorpus) -> torch.Tensor:
     is_kind = F.pad(corpus.kind_flags(tokens.device), (0, 1))  # the last: no word
     kinds = is_kind[:, story.words]
     sets = torch.stack([distance == 0, distance == 1, positions == 0, same, after])
-    numbers = torch.stack([distance**0, distance, distance**2])
+    numbers = torch.stack([torch.ones_like(distance), distance, distance**2])
     parts = parts_of_text(story, corpus, kinds)
     kinds = kinds[:, None].expand(-1, *same.shape)  # the same for each query
     return torch.cat([sets, kinds, parts, numbers]).float()
 
 
-def parts_of_text(story: Story, corpus: TaggedCorpus, kinds: torch.Tensor) -> torch.Tensor:
-    """(3, query, key) bool: keys that end a sentence; that are the subject of the query's, before
-    it: the last noun, pronoun or name before the first verb; that name the main character: the one
-    who is named most. kinds: (KINDS, T) bool."""
+def parts_of_text(story: TaggedStory, corpus: TaggedCorpus, kinds: torch.Tensor) -> torch.Tensor:
+    """(3, query, key) bool: keys that end a sentence before the query; that are the subject of the
+    query's sentence, before it: the last noun, pronoun or name before the first verb; that name the
+    main character: the one who is named most often. kinds: (WORD_CLASSES, T) bool."""
     noun, verb, _, pronoun, name, _ = kinds
     marks = [i for i, word in enumerate(corpus.words) if set(word) & set(".!?")]
     is_end = torch.isin(story.words, story.words.new_tensor(marks))
     sentence = is_end.cumsum(0) - is_end.long()
-    together = sentence[:, None] == sentence
+    together = sentence[:, None] == sentence  # (T, T): whether two tokens share a sentence
     verbs = together & verb
+    # (T,): before the first verb of a sentence that has one; the last of these is the subject.
     candidates = (noun | pronoun | name) & ~verbs.tril().any(1) & verbs.any(1)
     is_subject = candidates & ~(together & candidates).triu(1).any(1)
-    most_named = story.words[name].bincount(minlength=1).argmax()
+    most_named = story.words[name & story.ends].bincount(minlength=1).argmax()
     is_main = name & (story.words == most_named)
     subject = (together & is_subject).tril(-1)
-    return torch.stack([is_end.expand_as(subject), subject, is_main.expand_as(subject)])
+    ends_before = is_end.expand_as(subject).tril(-1)
+    return torch.stack([ends_before, subject, is_main.expand_as(subject)])
 
 
 class HeadSums:
@@ -83,10 +98,8 @@ class HeadSums:
 
     def add(self, attention: torch.Tensor, features: torch.Tensor) -> None:
         """attention (H, T, T), of one story; features (KEY_SETS + 3, T, T) of key_features."""
-        visible = visible_keys(attention.size(1), self.window, attention.device)
-        uniform = visible / visible.sum(1, keepdim=True)
-        attention = torch.cat([attention, uniform[None]])[:, 1:]
-        visible = visible[1:]
+        attention = with_uniform(attention, self.window)[:, 1:]
+        visible = attention[-1] > 0
         features = features[:, 1:] * visible
         self.entropy += torch.special.entr(attention).sum((1, 2))
         self.squares += attention.square().sum((1, 2))
@@ -106,7 +119,7 @@ class HeadSums:
         variance = self.squares / n_pairs - mean**2
         variance_of_distance = distance_squared / n_pairs - mean_distance**2
         deviations = (variance * variance_of_distance).sqrt().clamp(min=1e-12)
-        found = {
+        measures = {
             "distance": attended / n_queries,
             "distance_correlation": covariance / deviations,
             "entropy": self.entropy / n_queries,
@@ -114,17 +127,17 @@ class HeadSums:
         for i, name in enumerate(KEY_SETS):
             n = self.n_share_queries[i]
             if n > 0 or name not in WORD_SETS:
-                found[name] = self.sums[:-1, i] / n.clamp(min=1)
-        return {name: values.tolist() for name, values in found.items()}
+                measures[name] = self.sums[:-1, i] / n.clamp(min=1)
+        return {name: values.tolist() for name, values in measures.items()}
 
 
-def head_rows(layers: Sequence[HeadSums], repeated: Sequence[HeadSums]) -> list[dict]:
+def head_rows(layers: Sequence[HeadSums], induction: torch.Tensor) -> list[dict]:
     """heads.csv: a row for each head, with its measures and, as NAME_uniform, those of uniform
-    attention. repeated: sums over `repeated_random_tokens`."""
+    attention. induction: of `induction_shares`."""
     rows = []
     for layer, sums in enumerate(layers):
         measures = sums.measures()
-        measures["induction"] = repeated[layer].measures()["after_same"]
+        measures["induction"] = induction[layer].tolist()
         for head in range(len(measures["entropy"]) - 1):
             row = {"layer": layer, "head": head, "role": ""}
             for name, values in measures.items():
@@ -140,32 +153,37 @@ def name_role(row: dict) -> str:
     if row["entropy"] >= UNIFORM_ENTROPY * row["entropy_uniform"]:
         return "uniform"
     clear = {}
-    for role, name in ROLES.items():
-        if name in row:
-            share = row[name]
-            uniform = row[f"{name}_uniform"]
+    for role in ROLES:
+        if role.column in row:
+            share = row[role.column]
+            uniform = row[f"{role.column}_uniform"]
             # By this, not by the share: it favors the main character over names, if both are clear
             excess = (share - uniform) / (1 - uniform)
             if share >= MIN_LIFT * uniform and excess >= MIN_EXCESS:
-                clear[role] = excess
+                clear[role.name] = excess
     return max(clear, key=clear.get, default="mixed")
 
 
-def repeated_random_tokens(
-    corpus: TaggedCorpus, prefix: Sequence[int], block_size: int
-) -> TaggedCorpus:
-    """16 stories of random tokens that the corpus has, each repeated once. Attention to the
-    successor of the same token before is induction, as nothing else leads there (Olsson et al.,
-    2022)."""
+def with_uniform(attention: torch.Tensor, window: int) -> torch.Tensor:
+    """(H, T, T) -> (H + 1, T, T): one more head, the last, attends uniformly."""
+    visible = visible_keys(attention.size(1), window, attention.device)
+    uniform = visible / visible.sum(1, keepdim=True)
+    return torch.cat([attention, uniform[None]])
+
+
+def induction_shares(model: GPTNeo, corpus: TaggedCorpus, prefix: Sequence[int]) -> torch.Tensor:
+    """(L, H + 1): on random tokens of the corpus that are repeated once, the attention to what
+    followed the same token before, as nothing else leads there (Olsson et al., 2022)."""
     known = torch.cat([story.tokens for story in corpus.stories]).unique()
-    start = known.new_tensor(prefix)
-    known = known[~torch.isin(known, start)]
-    n = min(REPEATED, (block_size - len(start)) // 2)
-    generator = torch.Generator().manual_seed(0)
-    stories = []
-    for _ in range(16):
-        once = known[torch.randperm(len(known), generator=generator)[:n]]
-        tokens = torch.cat([start, once, once])
-        no_words = torch.full_like(tokens, -1)
-        stories.append(Story(tokens, tokens, words=no_words, ends=no_words > 0))
-    return TaggedCorpus(stories, [], [])
+    n = min(REPEATED, len(known), (model.config.block_size - len(prefix)) // 2)
+    draws = torch.ones(16, len(known)).multinomial(n, generator=torch.Generator().manual_seed(0))
+    once = known[draws]  # (16, n), all different in each row
+    start = known.new_tensor(prefix).expand(16, -1)
+    _, cache = run_with_cache(model, torch.cat([start, once, once], 1))
+    shares = []
+    for layer in range(model.config.n_layer):
+        attention = cache[f"blocks.{layer}.pattern"].mean(0)
+        attention = with_uniform(attention, model.config.window(layer))
+        # The queries are the second half; the key is n - 1 tokens before each.
+        shares.append(attention.diagonal(1 - n, 1, 2)[:, -n:].mean(1))
+    return torch.stack(shares)

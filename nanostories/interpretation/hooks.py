@@ -11,9 +11,8 @@ resid_pre    (B, T, C)     the residual stream before the block
 q, k, v      (B, T, H, D)  queries (scaled, where the model scales attention), keys and values
 pattern      (B, H, T, T)  attention; only with_pattern: model.py's fused one never has it
 z            (B, T, H, D)  each head's values, weighted by its attention
-result       (B, T, H, C)  each head's write to the residual stream; only in run_with_cache
 attn_out     (B, T, C)     the sum of all heads' writes, with the bias
-resid_mid    (B, T, C)     the residual stream between attention and MLP
+resid_mid    (B, T, C)     the residual stream between attention and MLP; patch attn_out instead
 post         (B, T, 4C)    the neurons, after their GELU
 mlp_out      (B, T, C)     the MLP's write, with the bias
 resid_post   (B, T, C)     the residual stream after the block
@@ -24,14 +23,12 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from model import Block, GPTNeo
+from model import GPTNeo
 from nanostories.cli import UserError
 
-Read = Callable[
-    [str, torch.Tensor], object
-]  # called with a name such as "blocks.2.z" and the activations
+# Called with a name such as "blocks.2.z" and the activations
+Read = Callable[[str, torch.Tensor], object]
 Patch = Callable[[torch.Tensor], torch.Tensor]  # the activations -> their replacement
-READ_ONLY = ("resid_mid", "result")  # they follow from attn_out and z: patch those instead
 
 
 def visible_keys(T: int, window: int, device: torch.device | str = "cpu") -> torch.Tensor:
@@ -85,13 +82,9 @@ def run(
     """
     T = tokens.size(1)
     waiting = dict(patches or {})
-    for name in waiting:
-        if name.endswith(READ_ONLY):
-            instead = "z" if "result" in name else "attn_out"
-            raise UserError(f"{name} can only be read; patch {instead} instead")
 
     def hook(name: str, x: torch.Tensor) -> torch.Tensor:
-        if name in waiting:
+        if name in waiting and not name.endswith("resid_mid"):
             x = waiting.pop(name)(x)
         if read:
             read(name, x)
@@ -115,16 +108,9 @@ def run(
         hidden = model.hidden(tokens, torch.arange(T, device=tokens.device), attend)
     if waiting:
         raise UserError(
-            f"there are no activations {', '.join(waiting)} (pattern: only if with_pattern=True)"
+            f"no activations to patch: {', '.join(waiting)} (pattern: only if with_pattern=True)"
         )
     return hidden
-
-
-def head_writes(block: Block, z: torch.Tensor) -> torch.Tensor:
-    """z (..., H, D) -> each head's write to the residual stream, (..., H, C); with the bias they
-    are attn_out."""
-    H, D = z.shape[-2:]
-    return torch.einsum("...hd,chd->...hc", z, block.attention_out.weight.view(-1, H, D))
 
 
 @torch.no_grad()
@@ -134,6 +120,4 @@ def run_with_cache(
     """tokens (B, T) -> logits (B, T, vocab_size), and all activations that the list above names."""
     cache = {}
     hidden = run(model, tokens, cache.__setitem__, patches, with_pattern=True)
-    for layer, block in enumerate(model.blocks):
-        cache[f"blocks.{layer}.result"] = head_writes(block, cache[f"blocks.{layer}.z"])
     return model.head(hidden), cache

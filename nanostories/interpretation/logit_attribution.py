@@ -6,14 +6,13 @@ adds (direct logit attribution, Elhage et al., 2021).
 >>> logits, cache = run_with_cache(model, tokens)
 >>> logit_lens(model, cache["blocks.2.resid_post"])             # (B, T, vocab_size)
 >>> scale = final_scale(model, cache["blocks.3.resid_post"])[0, -1]
->>> cache["blocks.1.result"][0, -1] @ unembedding(model)[17] / scale  # (H,): parts of its logit
+>>> cache["blocks.1.attn_out"][0, -1] @ unembedding(model)[17] / scale  # a part of its logit
 
 The residual stream is the sum of all writes, but a LayerNorm stands between it and the logits. Its
 scale is taken from the intact run, so that the rest is linear, and the contributions add up to the
 logit.
 """
 
-import collections
 from collections.abc import Iterator
 
 import torch
@@ -22,16 +21,15 @@ from tqdm import tqdm
 from model import GPTNeo
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.interpretation.hooks import run_with_cache
-from nanostories.interpretation.word_classes import KINDS, TaggedCorpus, visible
+from nanostories.interpretation.word_classes import TaggedCorpus, visible
 
 WRITE_STORIES = 20  # read to see the tokens that heads write
-# a copying share is of at least this many, so that one or two do not make a head a copying one
+# A share of copies is taken of at least this many queries: one or two say little about a head.
 FEWEST_QUERIES = 20
 SHARP = 0.5  # a query looks at a single token if it gives that token this much attention
 LIKELIEST = 10  # a head copies if the token it looks at is among this many that it makes likeliest
 WRITTEN = 6  # tokens per head in heads.csv
-MOST = 0.5  # a head writes a kind of word if more than this share of its likeliest tokens are
-# a head with this share of copies is a copying head; chance would be LIKELIEST / vocab_size
+# A head with this share of copies is a copying head; chance would be LIKELIEST / vocab_size
 COPYING = 0.25
 
 
@@ -63,14 +61,12 @@ def tokens_written(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) ->
     copies: of the queries that look at a single token, the share for which the head makes that
     token likelier than nearly all others. Queries that look at the first token do not count: heads
     rest there when they find nothing. writes: the distinct tokens that the head makes likeliest,
-    strongest first; one per story. writes_kind: the kind that the token which it makes likeliest
-    has at most places, of those where its kind is known; or "".
+    strongest first; one per story.
     """
     n_heads = model.config.n_layer * model.config.n_head
     copied = torch.zeros(n_heads)
     n_queries = torch.zeros(n_heads)
     written = [[] for _ in range(n_heads)]  # (addition to the logit, token), one per story
-    likeliest = [collections.Counter() for _ in range(n_heads)]  # the token at each place
     for story in tqdm(corpus.stories[:WRITE_STORIES], "writes of heads", disable=None, delay=1):
         for i, (logits, attention, read) in enumerate(head_logits(model, story.tokens)):
             top = (logits - logits.mean(-1, keepdim=True)).topk(LIKELIEST)
@@ -78,29 +74,14 @@ def tokens_written(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) ->
             copies = (top.indices == story.tokens[read][:, None]).any(1) & queries
             copied[i] += copies.sum().item()
             n_queries[i] += queries.sum().item()
-            likeliest[i].update(top.indices[:, 0].tolist())
             strongest, where = top.values[:, 0].max(0)
             written[i].append((strongest.item(), top.indices[where, 0].item()))
     copies = copied / n_queries.clamp(min=FEWEST_QUERIES)
-    kinds = dict(zip(corpus.words, corpus.kinds))
     columns = []
-    for i, tokens in enumerate(written):
+    for share, tokens in zip(copies.tolist(), written):
         tokens.sort(reverse=True)
         distinct = dict.fromkeys(visible(tokenizer.decode([token])) for _, token in tokens)
-        row = {
-            "copies": copies[i].item(),
-            "writes": " · ".join(list(distinct)[:WRITTEN]),
-            "writes_kind": "",
-        }
-        n_of_kind = collections.Counter()
-        for token, n in likeliest[i].items():
-            word = tokenizer.decode([token]).strip()
-            n_of_kind[kinds.get(word, kinds.get(word.lower()))] += n
-        del n_of_kind[None]
-        kind = max(KINDS, key=n_of_kind.__getitem__)
-        if n_of_kind[kind] > MOST * n_of_kind.total():
-            row["writes_kind"] = kind
-        columns.append(row)
+        columns.append({"copies": share, "writes": " · ".join(list(distinct)[:WRITTEN])})
     return columns
 
 

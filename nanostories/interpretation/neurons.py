@@ -3,11 +3,12 @@ The tokens on which each neuron fires most, and whether it prefers a kind of wor
 
 Preference is measured over distinct words, not tokens: a neuron reacts to a word similarly wherever
 it occurs, so a thousand "was" are one observation. Words are compared, by ranks, with others that
-are about as frequent; the null distribution (kinds permuted among words) is then known exactly.
+are about as frequent. What chance gives (kinds permuted among words) is approximated by a normal
+distribution.
 """
 
-import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from scipy.stats import false_discovery_control, rankdata
 from model import GPTNeo
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.interpretation.hooks import run
-from nanostories.interpretation.word_classes import KINDS, TaggedCorpus, pieces_of
+from nanostories.interpretation.word_classes import WORD_CLASSES, TaggedCorpus, pieces_of
 
 MIN_COUNT = 2  # a word must occur this often in the stories to be used
 FDR = 0.05  # false discovery rate: the share of the reported preferences that are false, on average
@@ -51,27 +52,29 @@ class NeuronSums:
         self.highest[layer, :, number] = highest.values
         self.where[layer, :, number] = highest.indices
 
-    def preferences(self) -> tuple[np.ndarray, np.ndarray]:
-        """AUC and q (Benjamini and Hochberg, 1995) of each kind, (L, KINDS, 4C) each, on words of
-        known kind that are not rare. NaN for a kind of which there are no words to compare."""
-        words = torch.cat([story.words[story.ends] for story in self.corpus.stories]).cpu()
-        counts = np.bincount(words, minlength=len(self.corpus.words))
-        is_known = np.array([kind is not None for kind in self.corpus.kinds])
-        used = is_known & (counts >= MIN_COUNT)
-        counts = counts[used]
-        kinds = self.corpus.kind_flags().numpy()[:, used]
-        # Layer by layer, as the ranks of a large model's neurons would not fit in memory together.
-        tests = []
-        for sums in self.word_sums:
-            means = sums.cpu().numpy()[used] / counts[:, None]
-            tests.append(preferences(means, counts, kinds))
-        auc, p = np.stack(tests, axis=1)
-        measured = ~np.isnan(auc)
-        p[measured] = false_discovery_control(p[measured])
-        return auc, p
+
+def neuron_preferences(sums: NeuronSums) -> tuple[np.ndarray, np.ndarray]:
+    """AUC and q (Benjamini and Hochberg, 1995) of each kind, (L, WORD_CLASSES, 4C) each, on words
+    of known kind that are not rare. NaN for a kind of which there are no words to compare."""
+    corpus = sums.corpus
+    words = torch.cat([story.words[story.ends] for story in corpus.stories]).cpu()
+    counts = np.bincount(words, minlength=len(corpus.words))
+    is_known = np.array([kind is not None for kind in corpus.kinds])
+    used = is_known & (counts >= MIN_COUNT)
+    counts = counts[used]
+    kinds = corpus.kind_flags().numpy()[:, used]
+    # Layer by layer, as the ranks of a large model's neurons would not fit in memory together.
+    tests = []
+    for word_sums in sums.word_sums:
+        means = word_sums.cpu().numpy()[used] / counts[:, None]
+        tests.append(mann_whitney(means, counts, kinds))
+    auc, p = np.stack(tests, axis=1)
+    measured = ~np.isnan(auc)
+    p[measured] = false_discovery_control(p[measured])
+    return auc, p
 
 
-def preferences(
+def mann_whitney(
     means: np.ndarray, counts: np.ndarray, kinds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Does a neuron fire more on words of a kind than on others that are about as frequent?
@@ -84,8 +87,8 @@ def preferences(
     # Words that occur 2 and 3 times, 4 to 7, …, 64 and more.
     stratum = np.log2(counts).astype(int).clip(max=6)
     pairs = wins = variance = 0
-    for each in np.unique(stratum):
-        is_here = stratum == each
+    for level in np.unique(stratum):
+        is_here = stratum == level
         ranks = rankdata(means[is_here], axis=0)
         of_kind = kinds[:, is_here]
         n_words = len(ranks)
@@ -101,7 +104,7 @@ def neuron_rows(sums: NeuronSums, tokenizer: Tokenizer) -> list[dict]:
     """neurons.csv: the kind of word that each neuron strongly prefers, or ""; AUC and q of each
     kind that the stories have; the stories in which it fires most, the highest first: where, on
     which token, and how much."""
-    auc, q = sums.preferences()
+    auc, q = neuron_preferences(sums)
     strong = np.where((q <= FDR) & (auc >= STRONG), auc, 0)
     values, stories = sums.highest.topk(len(PEAKS))  # (L, 4C, PEAKS)
     places = sums.where.gather(2, stories)
@@ -109,8 +112,8 @@ def neuron_rows(sums: NeuronSums, tokenizer: Tokenizer) -> list[dict]:
     for layer, neuron in np.ndindex(values.shape[:2]):
         row = {"layer": layer, "neuron": neuron, "prefers": ""}
         if strong[layer, :, neuron].any():
-            row["prefers"] = KINDS[strong[layer, :, neuron].argmax()]
-        for kind, auc_here, q_here in zip(KINDS, auc[layer, :, neuron], q[layer, :, neuron]):
+            row["prefers"] = WORD_CLASSES[strong[layer, :, neuron].argmax()]
+        for kind, auc_here, q_here in zip(WORD_CLASSES, auc[layer, :, neuron], q[layer, :, neuron]):
             if not np.isnan(auc_here):
                 row[f"auc_{kind}"] = auc_here
                 row[f"q_{kind}"] = q_here
@@ -128,28 +131,35 @@ def neuron_rows(sums: NeuronSums, tokenizer: Tokenizer) -> list[dict]:
 def remarkable(rows: Sequence[dict]) -> dict[str, dict]:
     """The neuron that prefers each kind of word most, strongly if any does; and that of the largest
     activation."""
-    found = {}
-    for kind in KINDS:
+    chosen = {}
+    for kind in WORD_CLASSES:
         if f"auc_{kind}" in rows[0]:
-            found[kind] = max(rows, key=lambda row: (row["prefers"] == kind, row[f"auc_{kind}"]))
-    found[LARGEST] = max(rows, key=lambda row: row["activation_1"])
-    return found
+            chosen[kind] = max(rows, key=lambda row: (row["prefers"] == kind, row[f"auc_{kind}"]))
+    chosen[LARGEST] = max(rows, key=lambda row: row["activation_1"])
+    return chosen
+
+
+class Context(NamedTuple):
+    """Text around a place where a neuron fires."""
+
+    pieces: list[str]  # of text, one for each token
+    activations: list[float]  # on each of them
+    place: int  # among them
 
 
 @torch.no_grad()
-def add_contexts(rows: Sequence[dict], model: GPTNeo, sums: NeuronSums, tokenizer: Tokenizer):
-    """Adds to these rows of neurons.csv, around each place where the neuron fires most, the pieces
-    of text (context_1, …), the activation on each of them (shades_1), and the index of that place
-    among them (peak_1)."""
-    for number, story in enumerate(sums.corpus.stories):
-        activations = {}
-        run(model, story.tokens[None], activations.__setitem__)
-        pieces = pieces_of(tokenizer, story.tokens.tolist())
-        for row, rank in itertools.product(rows, PEAKS):
-            if row[f"story_{rank}"] == number:
-                begin = max(0, row[f"place_{rank}"] - BEFORE)
-                shown = slice(begin, row[f"place_{rank}"] + AFTER + 1)
-                posts = activations[f"blocks.{row['layer']}.post"][0, shown, row["neuron"]]
-                row[f"context_{rank}"] = pieces[shown]
-                row[f"shades_{rank}"] = [round(x, 2) for x in posts.tolist()]
-                row[f"peak_{rank}"] = row[f"place_{rank}"] - begin
+def contexts_of(row: dict, model: GPTNeo, sums: NeuronSums, tokenizer: Tokenizer) -> list[Context]:
+    """The places where this neuron fires most, the highest activation first. row: of
+    neurons.csv."""
+    contexts = []
+    for rank in PEAKS:
+        story = sums.corpus.stories[row[f"story_{rank}"]]
+        place = row[f"place_{rank}"]
+        begin = max(0, place - BEFORE)
+        tokens = story.tokens[: place + AFTER + 1]
+        cache = {}
+        run(model, tokens[None], cache.__setitem__)
+        activations = cache[f"blocks.{row['layer']}.post"][0, begin:, row["neuron"]]
+        pieces = pieces_of(tokenizer, tokens.tolist())[begin:]
+        contexts.append(Context(pieces, activations.tolist(), place - begin))
+    return contexts

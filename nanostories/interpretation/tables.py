@@ -3,7 +3,7 @@
 import collections
 
 from nanostories.interpretation.ablation import INCREASE, MIN_INCREASE
-from nanostories.interpretation.heads import CONTENTS, PLACES, ROLES
+from nanostories.interpretation.heads import ROLES
 from nanostories.interpretation.logit_attribution import COPYING, LIKELIEST
 from nanostories.interpretation.neurons import FDR, PEAKS, STRONG, remarkable
 from nanostories.interpretation.word_classes import visible
@@ -28,11 +28,12 @@ NOTES = {
 
 def heads_table(run: str, heads: list[dict]) -> Table:
     roles = collections.Counter(row["role"] for row in heads)
+    n_places = sum(roles[role.name] for role in ROLES if role.is_place)
     row = {
         "run": run,
         "heads": len(heads),
-        "positional": sum(roles[role] for role in PLACES),
-        "semantic": sum(roles[role] for role in CONTENTS),
+        "positional": n_places,
+        "semantic": sum(roles[role.name] for role in ROLES) - n_places,
         "copying": sum(row["copies"] >= COPYING for row in heads),
         "correlation above 0.5": sum(row["distance_correlation"] > 0.5 for row in heads),
     }
@@ -42,15 +43,14 @@ def heads_table(run: str, heads: list[dict]) -> Table:
 
 def shown(head: dict) -> dict:
     """A row for a table."""
-    measure = ROLES.get(head["role"])
+    column = {role.name: role.column for role in ROLES}.get(head["role"])
     return {
         "head": f"{head['layer']}.{head['head']}",
         "role": head["role"],
-        "its share": head.get(measure),
-        "if uniform": head.get(f"{measure}_uniform"),
+        "its share": head.get(column),
+        "if uniform": head.get(f"{column}_uniform"),
         "copies": head["copies"],
         "makes likelier": head["writes"],
-        "writes": head["writes_kind"],
         "loss increase": [head[name] for name in INCREASE],
     }
 
@@ -58,10 +58,10 @@ def shown(head: dict) -> dict:
 def roles_table(heads: list[dict]) -> Table:
     """The clearest head of each role."""
     rows = []
-    for role, measure in ROLES.items():
-        alike = [row for row in heads if row["role"] == role]
+    for role in ROLES:
+        alike = [row for row in heads if row["role"] == role.name]
         if alike:
-            rows.append(shown(max(alike, key=lambda row: row[measure])))
+            rows.append(shown(max(alike, key=lambda row: row[role.column])))
     about = (
         "The clearest head of each role that any has: the share of its attention that makes the"
         " role, and the share that attention to all alike would give."

@@ -3,7 +3,7 @@ Where the loss goes: each token of a story is of one kind (a name's first mentio
 the end of the story …), and the losses of the kinds sum to the whole.
 
 >>> kinds = token_kinds(["Tom ran. Then Tom hid."], tokenizer)
->>> [KINDS[kind] for kind in kinds[0]]
+>>> [TOKEN_KINDS[kind] for kind in kinds[0]]
 ['beginning of a sentence', 'content word, first', 'punctuation', 'beginning of a sentence',
 'name, again', 'content word, first', 'punctuation', 'end of the story']
 """
@@ -28,7 +28,7 @@ from nanostories.results import Table
 from nanostories.statistics import ratio
 from nanostories.text import DOUBLE_QUOTES
 
-KINDS = (
+TOKEN_KINDS = (
     "name, first",
     "name, again",
     "content word, first",
@@ -63,18 +63,19 @@ BEGINNING = regex.compile(
 
 # ---- Kinds ----
 def token_kinds(stories: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
-    """For each story, (tokens + 1,) numbers of KINDS: of its tokens and of its end."""
+    """For each story, (tokens + 1,) numbers of TOKEN_KINDS: of its tokens and of its end."""
     names = set()
     function_words = set()
     if looks_english(stories):
         names = names_in(stories)
         function_words = FUNCTION
-    found = []
+    kinds_of_stories = []
     for story in stories:
         pieces = pieces_of(tokenizer, tokenizer.encode(story))
         kinds = kinds_of_pieces(pieces, names, function_words)
-        found.append(np.array([KINDS.index(kind) for kind in [*kinds, "end of the story"]]))
-    return found
+        kinds.append("end of the story")
+        kinds_of_stories.append(np.array([TOKEN_KINDS.index(kind) for kind in kinds]))
+    return kinds_of_stories
 
 
 def kinds_of_pieces(pieces: Sequence[str], names: set[str], function_words: set[str]) -> list[str]:
@@ -112,9 +113,9 @@ def kind_of_word(word: str, names: set[str], function_words: set[str], mentioned
 def loss_tables(kinds: list[np.ndarray], losses: dict[str, list[np.ndarray]]) -> list[Table]:
     """By kind and by position: the losses of the models, then what each gains over the one before
     it. losses: {model: for each story (tokens + 1,) nats}"""
-    lengths = [len(own) for own in kinds]
+    lengths = [len(numbers) for numbers in kinds]
     for model, stories in losses.items():
-        if [len(own) for own in stories] != lengths:
+        if [len(nats) for nats in stories] != lengths:
             raise UserError(f"{model} has other tokens than the last model; name one at a time")
     gains = {}
     for before, after in itertools.pairwise(losses):
@@ -124,7 +125,7 @@ def loss_tables(kinds: list[np.ndarray], losses: dict[str, list[np.ndarray]]) ->
     tables = []
     for title, series in (("Loss", losses), ("Difference of the losses", gains)):
         if series:
-            tables.append(table_by(f"{title} by kind of token", kinds, KINDS, series))
+            tables.append(table_by(f"{title} by kind of token", kinds, TOKEN_KINDS, series))
             tables.append(table_by(f"{title} along the story", positions, POSITIONS, series))
     tables[0].about = ABOUT
     if "function word" not in [row["tokens"] for row in tables[0].rows]:
@@ -142,8 +143,8 @@ def table_by(
     each story (tokens + 1,) nats}"""
     rows = []
     for i, name in enumerate(names):
-        rows.append(row_of(name, [own == i for own in labels], series))
-    rows.append(row_of(ALL, [own >= 0 for own in labels], series))
+        rows.append(row_of(name, [numbers == i for numbers in labels], series))
+    rows.append(row_of(ALL, [numbers >= 0 for numbers in labels], series))
     rows = [row for row in rows if row["share of tokens"]]
     formats = {column: ".3f" if column in series else ".1%" for column in rows[0]}
     return Table(f"{title}: nats per token, and share of the whole", rows, formats)
@@ -151,10 +152,10 @@ def table_by(
 
 def row_of(name: str, chosen: list[np.ndarray], series: dict[str, list[np.ndarray]]) -> dict:
     """chosen: for each story (tokens + 1,) bool"""
-    counts = np.array([own.sum() for own in chosen])
+    counts = np.array([flags.sum() for flags in chosen])
     row = {"tokens": name, "share of tokens": counts.sum() / sum(map(len, chosen))}
     for model, stories in series.items():
-        sums = np.array([nats[own].sum() for nats, own in zip(stories, chosen)])
+        sums = np.array([nats[flags].sum() for nats, flags in zip(stories, chosen)])
         row[model] = ratio(sums, counts).cell if counts.any() else None
         row[f"{model}, share"] = sums.sum() / np.concatenate(stories).sum()
     return row

@@ -27,7 +27,7 @@ from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.corpus.word_forms import looks_english
 from nanostories.text import MID_SENTENCE_WORD, names_among
 
-KINDS = ("noun", "verb", "adjective", "pronoun", "name", "punctuation")
+WORD_CLASSES = ("noun", "verb", "adjective", "pronoun", "name", "punctuation")
 # Words that builtin_stories.py does not list, but that are frequent in real stories.
 SECTIONS = Path(__file__).with_name("frequent_words.txt").read_text(encoding="utf-8").split("#")[1:]
 FUNCTION_WORDS, MORE_VERBS, MORE_NOUNS = (
@@ -49,8 +49,8 @@ def names_in(texts: Sequence[str]) -> set[str]:
 
 
 def kind_of(word: str, names: set[str]) -> str | None:
-    """One of KINDS, or "other" for a word known to be none of them; None if it is unknown or could
-    be several."""
+    """One of WORD_CLASSES, or "other" for a word known to be none of them; None if it is unknown or
+    could be several."""
     if word[:1].isupper() and word.lower() in names:
         return "name"
     if not any(map(str.isalnum, word)):
@@ -106,7 +106,7 @@ def visible(piece: str) -> str:
 
 # ---- Stories ----
 @dataclass
-class Story:
+class TaggedStory:
     # (T,) as the model reads them: its prefix, then the story, cut at the end of the context
     tokens: torch.Tensor
     targets: torch.Tensor  # (T,) the token that follows each; <|endoftext|> is the last
@@ -118,7 +118,7 @@ class Story:
 class TaggedCorpus:
     """Stories with their words, and the kind of each word."""
 
-    stories: list[Story]
+    stories: list[TaggedStory]
     words: list[str]  # every distinct word, lowercased unless it is a name
     kinds: list[str | None]  # each word's, by `kind_of`
 
@@ -151,13 +151,13 @@ class TaggedCorpus:
             targets = [*tokens[1:], tokenizer.end_of_text]
             columns = (tokens, targets, words, ends)
             story = [torch.tensor(column[:block_size], device=device) for column in columns]
-            stories.append(Story(*story))
+            stories.append(TaggedStory(*story))
         kinds = [kind_of(word, names) for word in numbers]
         if not looks_english(texts):  # the lists are English
             kinds = [kind if kind == "punctuation" else "other" for kind in kinds]
         return cls(stories, list(numbers), kinds)
 
     def kind_flags(self, device: torch.device | str = "cpu") -> torch.Tensor:
-        """(KINDS, words) bool: which words are of each kind."""
-        flags = np.array(KINDS)[:, None] == np.array(self.kinds, dtype=str)
+        """(WORD_CLASSES, words) bool: which words are of each kind."""
+        flags = np.array(WORD_CLASSES)[:, None] == np.array(self.kinds, dtype=str)
         return torch.from_numpy(flags).to(device)

@@ -1,2 +1,1 @@
-"""The exact search of a whole training set, and which texts it shows to be copied: for rouge.py and
-synthesize.py."""
+"""The exact search of a whole training set, and which texts it shows to be copied: for rouge.py."""

@@ -27,6 +27,13 @@ NEAR = 0.5  # a near-duplicate has more than this share of its passages in one o
 SEARCHED = 1000  # stories of each split at most that are compared with all training stories
 COUNTED = 1_000_000  # words at most: of more words, a smaller share is different
 OPENINGS = 5  # in the table
+COUNTS = ("words", "words of the longest passage in another story")
+DRAWN = (
+    "words",
+    "share of 4-grams in one other story",
+    "share of 4-grams in any other story",
+    "words of the longest passage in another story",
+)
 
 
 def diversity(directories: Sequence[Path]) -> tuple[list[Table], Figure]:
@@ -50,8 +57,16 @@ def diversity(directories: Sequence[Path]) -> tuple[list[Table], Figure]:
             openings.append({"data": name, "opening": words, "stories": count / len(stories)})
         metrics[name] = metrics_of(corpus, stories)
         for metric in metrics[name].values():
-            cells = zip(("validation", "training", "difference"), metric.cells().values())
-            rows.append({"data": name, "of a story": metric.title} | dict(cells))
+            cells = metric.cells()
+            rows.append(
+                {
+                    "data": name,
+                    "of a story": metric.title,
+                    "validation": cells["completions"],
+                    "training": cells["baseline"],
+                    "difference": cells["difference"],
+                }
+            )
     about = (
         f"Distinct: of those in the first {n:,} words of each data set, also those that go on in"
         " the next story. The other columns: what prepare.py did."
@@ -67,8 +82,7 @@ def diversity(directories: Sequence[Path]) -> tuple[list[Table], Figure]:
         Table("Openings", openings, {"stories": ".1%"}, facts={"kind": "openings"}),
         Table("Stories", rows, about=about_stories, facts={"kind": "diversity"}),
     ]
-    drawn = [*metrics[name]][3:]  # those that are not just 0 or 1
-    return tables, histograms(metrics, drawn, "Blue: validation stories. Orange: training")
+    return tables, histograms(metrics, DRAWN, "Blue: validation stories. Orange: training")
 
 
 def metrics_of(corpus: WordCorpus, stories: Sequence[np.ndarray]) -> dict[str, Metric]:
@@ -78,30 +92,30 @@ def metrics_of(corpus: WordCorpus, stories: Sequence[np.ndarray]) -> dict[str, M
     others = list(stories)
     del others[::step]
     bounds = np.cumsum([0, *map(len, others)])
-    training = measure(chosen, corpus, Stream(np.concatenate(others), bounds))
+    training = compare(chosen, corpus, Stream(np.concatenate(others), bounds))
     held_out = stories_of(corpus.held_out, corpus.tokenizer)
-    validation = measure(list(itertools.islice(held_out, SEARCHED)), corpus, corpus.stream)
+    validation = compare(list(itertools.islice(held_out, SEARCHED)), corpus, corpus.stream)
     metrics = {}
     for title in training:
-        largest = np.inf if title.startswith("words") else 1.0
-        metrics[title] = Metric(title, validation[title], training[title], largest=largest)
+        is_count = title in COUNTS
+        metrics[title] = Metric(title, validation[title], training[title], is_count=is_count)
     return metrics
 
 
-def measure(
+def compare(
     texts: Sequence[str], corpus: WordCorpus, training: Stream
 ) -> dict[str, ClusteredValues]:
     stories = [corpus.encode(text) for text in texts]
-    found = search(stories, training, PASSAGE)
+    matches = search(stories, training, PASSAGE)
     lengths = np.array([len(story) for story in stories])
     values = {
         "dialogue": np.array([SPEECH.search(text) is not None for text in texts]),
-        "copy": found.longest() == lengths,
-        "near-duplicate": found.precision > NEAR,
+        "copy": matches.longest() == lengths,
+        "near-duplicate": matches.precision > NEAR,
         "words": lengths,
-        "share of 4-grams in one other story": found.precision,
-        "share of 4-grams in any other story": found.share(PASSAGE),
-        "words of the longest passage in another story": found.longest(),
+        "share of 4-grams in one other story": matches.precision,
+        "share of 4-grams in any other story": matches.share(PASSAGE),
+        "words of the longest passage in another story": matches.longest(),
     }
     numbers = np.arange(len(texts))
-    return {title: ClusteredValues(own.astype(float), numbers) for title, own in values.items()}
+    return {title: ClusteredValues(x.astype(float), numbers) for title, x in values.items()}

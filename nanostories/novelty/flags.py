@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nanostories.novelty.search import Found
+from nanostories.novelty.search import Matches
 from nanostories.novelty.words import WordCorpus, passage
 
 FLAGS = ("copy", "template")
 MIN_WORDS = 20  # of a copied passage: all stories share short phrases
-MIN_DIFFERENT_WORDS = 10  # in a copied passage: "ha ha ha ..." is none
+MIN_DIFFERENT_WORDS = 10  # in a copied passage: "ha ha ha ..." does not count
 FALSE_ALARMS = 0.01  # the share of held-out excerpts with a passage as long as a copied one
 TEMPLATE = 0.75  # the share of a text's k-grams, names masked, in the story that it was made from
-N_SHOWN = 5  # flagged completions in a table
-LONGEST = 100  # characters of each
+# In a table: columns of rouge.csv, for this many flagged completions of a run
+SHOWN = ("prompt_index", "sample_index", "flag", "story", "span_length", "span")
+N_SHOWN = 5
+LONGEST = 100  # characters of a span
 
 
 def mask_names(corpus: WordCorpus) -> np.ndarray:
@@ -42,7 +44,7 @@ def copied_length(longest: np.ndarray) -> int:
 def is_copy(text: np.ndarray, spans: np.ndarray, min_words: int) -> bool:
     """Whether its longest span in a training story has as many words, and enough different ones.
 
-    spans: as in search.Found."""
+    spans: as in search.Matches."""
     length = spans.max(initial=0)
     if length < min_words:
         return False
@@ -54,34 +56,38 @@ def is_template(masked: np.ndarray, precision: float, k: int) -> bool:
     """Whether nearly all of its k-grams are in one training story; a text that only repeats itself
     is not flagged.
 
-    masked: the text with its names masked. precision: as in search.Found."""
+    masked: the text with its names masked. precision: as in search.Matches."""
     grams = set(zip(*(masked[i:].tolist() for i in range(k))))
     return precision >= TEMPLATE and len(grams) > MIN_WORDS - k
 
 
-def flag_texts(found: Found, masked: Found, k: int, min_copied_words: int) -> list[str]:
-    """One of FLAGS for each text, or "". masked: what is found with names masked."""
+def flag_texts(matches: Matches, masked: Matches, k: int, min_copied_words: int) -> list[str]:
+    """One of FLAGS for each text, or "". masked: the matches with names masked."""
     flags = []
-    for i, words in enumerate(found.texts):
+    for i, words in enumerate(matches.texts):
         flag = ""
         if is_template(masked.texts[i], masked.precision[i], k):
             flag = "template"
-        if is_copy(words, found.spans[i], min_copied_words):
+        if is_copy(words, matches.spans[i], min_copied_words):
             flag = "copy"
         flags.append(flag)
     return flags
 
 
 def describe_completions(
-    samples: Sequence[dict], corpus: WordCorpus, flags: Sequence[str], found: Found, masked: Found
+    samples: Sequence[dict],
+    corpus: WordCorpus,
+    flags: Sequence[str],
+    matches: Matches,
+    masked: Matches,
 ) -> list[dict]:
     """rouge.csv: each completion with its nearest training story, its longest span in any, and the
     story that it is flagged for; copies first, then templates, those with the longest spans
     first."""
-    story_of_flag = {"copy": found.source, "template": masked.container}
+    story_of_flag = {"copy": matches.source, "template": masked.container}
     csv_rows = []
     for i, (row, flag) in enumerate(zip(samples, flags)):
-        spans = found.spans[i]
+        spans = matches.spans[i]
         length = int(spans.max(initial=0))
         start = int(spans.argmax()) if length else 0
         story = int(story_of_flag[flag][i]) if flag else -1
@@ -92,8 +98,8 @@ def describe_completions(
                 "flag": flag,
                 "story": story,
                 "length": len(spans),
-                "f": float(found.f[i]),
-                "nearest_story": int(found.nearest[i]),
+                "f": float(matches.f[i]),
+                "nearest_story": int(matches.nearest[i]),
                 "span_length": length,
                 "span": passage(row["completion"], start, length),
                 "completion": row["completion"],
@@ -109,17 +115,7 @@ def flagged_rows(run: str, csv_rows: list[dict]) -> list[dict]:
     rows = []
     for row in csv_rows[:N_SHOWN]:
         if row["flag"]:
-            span = " ".join(row["span"].split())
-            if len(span) > LONGEST:
-                span = f"{span[:LONGEST]} …"
-            rows.append(
-                {
-                    "run": run,
-                    "flagged": f"{row['flag']} of story {row['story']}",
-                    "prompt.sample": f"{row['prompt_index']}.{row['sample_index']}",
-                    "length": row["length"],
-                    "longest passage": row["span_length"],
-                    "which is in the training set": span,
-                }
-            )
+            cells = {column: row[column] for column in SHOWN}
+            cells["span"] = " ".join(row["span"].split())[:LONGEST]
+            rows.append({"run": run} | cells)
     return rows

@@ -45,7 +45,7 @@ def common_bins(metrics: Sequence[Metric]) -> np.ndarray:
     values = [metric.completions.values for metric in metrics]
     values += [metric.baseline.values for metric in metrics]
     largest = max(0.01, np.nanmax(np.concatenate(values)))
-    if np.isinf(metrics[0].largest):  # whole words
+    if metrics[0].is_count:  # bins of whole words
         width = np.ceil(largest / N_BINS)
         return np.arange(-0.5, largest + width, width)
     return np.linspace(0, largest, N_BINS + 1)

@@ -30,7 +30,7 @@ class Metric:
     completions: ClusteredValues
     baseline: ClusteredValues
     is_paired: bool = False  # both have the same clusters
-    largest: float = 1.0  # of possible values; the smallest is 0
+    is_count: bool = False  # of words; else a share, from 0 to 1
 
     def cells(self) -> dict[str, list[float]]:
         """{"completions", "baseline", "difference": [mean, low, high]}; without the last two if
@@ -55,5 +55,6 @@ class Metric:
         total_baseline, n_baseline = self.baseline.by_cluster()
         return total / n - total_baseline / n_baseline
 
-    def clipped(self, found: Estimate) -> list[float]:
-        return [found.value, *np.clip([found.low, found.high], 0, self.largest)]
+    def clipped(self, mean: Estimate) -> list[float]:
+        largest = None if self.is_count else 1
+        return [mean.value, *np.clip([mean.low, mean.high], 0, largest)]

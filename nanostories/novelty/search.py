@@ -33,7 +33,7 @@ class Stream(NamedTuple):
     bounds: np.ndarray  # (stories + 1,) int64
 
 
-class Found(NamedTuple):
+class Matches(NamedTuple):
     """The results of a search, for each of n texts."""
 
     texts: Sequence[np.ndarray]
@@ -64,7 +64,7 @@ def search(
     k: int,
     counting: str = "set",
     label: str = "comparing",
-) -> Found:
+) -> Matches:
     """Compares every text, (words,) int, with every story.
 
     counting: as in rouge.rouge_k. label: of the progress bar.
@@ -73,18 +73,18 @@ def search(
     index = build_index(texts, n_ids, k, counting)
     starts = range(0, len(stories.bounds) - 1, STORIES_AT_ONCE)
 
-    def read(start: int) -> Best:
+    def search_block(start: int) -> Best:
         bounds = stories.bounds[start : start + STORIES_AT_ONCE + 1]
         return read_stories(index, stories.ids, bounds, start, k, counting == "set")
 
     best = empty_best(index)
     with ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS) as pool:
-        blocks = pool.map(read, starts)
-        for found in tqdm(blocks, label, len(starts), disable=None, delay=1, leave=False):
-            keep_larger(best.f, best.nearest, found.f, found.nearest)
-            keep_larger(best.shared, best.container, found.shared, found.container)
-            keep_larger(best.longest, best.source, found.longest, found.source)
-            best.occurs[:] |= found.occurs
+        blocks = pool.map(search_block, starts)
+        for block in tqdm(blocks, label, len(starts), disable=None, delay=1, leave=False):
+            keep_larger(best.f, best.nearest, block.f, block.nearest)
+            keep_larger(best.shared, best.container, block.shared, block.container)
+            keep_larger(best.longest, best.source, block.longest, block.source)
+            best.occurs[:] |= block.occurs
     return results_of(texts, index, best)
 
 
@@ -94,7 +94,7 @@ def keep_larger(values, stories, found_values, found_stories) -> None:
     stories[is_larger] = found_stories[is_larger]
 
 
-def results_of(texts: Sequence[np.ndarray], index: "Index", best: "Best") -> Found:
+def results_of(texts: Sequence[np.ndarray], index: "Index", best: "Best") -> Matches:
     longest = best.longest
     for length in range(1, SEED):
         longest = np.maximum(longest, length * best.occurs[index.nodes[length - 1]])
@@ -108,7 +108,7 @@ def results_of(texts: Sequence[np.ndarray], index: "Index", best: "Best") -> Fou
         if end > start:
             source[i] = best.source[start + spans[i].argmax()]
     precision = best.shared / np.maximum(index.sizes, 1)
-    return Found(texts, best.f, best.nearest, precision, best.container, spans, source)
+    return Matches(texts, best.f, best.nearest, precision, best.container, spans, source)
 
 
 # ---- The index of the texts ----

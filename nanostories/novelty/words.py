@@ -33,6 +33,7 @@ MOST_TOKENS = 1 << 16  # different ones, as they are uint16
 class WordCorpus:
     """The stories of a training set, as words."""
 
+    directory: Path  # data/<name>/
     stream: Stream
     tokens: np.ndarray  # (tokens,) uint16, train.bin
     token_ends: np.ndarray  # (stories,) int64, where in `tokens` the <|endoftext|> of each story is
@@ -79,7 +80,9 @@ def open_corpus(directory: str | Path) -> WordCorpus:
         words = str(kept["vocabulary"]).split()
         names = frozenset(str(kept["names"]).split())
     vocabulary = {word: i for i, word in enumerate(words)}
-    return WordCorpus(stream, tokens, token_ends, held_out, tokenizer, vocabulary, names)
+    return WordCorpus(
+        Path(directory), stream, tokens, token_ends, held_out, tokenizer, vocabulary, names
+    )
 
 
 def draw_excerpts(
@@ -92,16 +95,14 @@ def draw_excerpts(
     read = itertools.islice(stories_of(corpus.held_out, corpus.tokenizer), max(n, 1000))
     stories = [corpus.encode(story) for story in dict.fromkeys(read)]
     longest = max(map(len, stories))
-    candidates = itertools.cycle(enumerate(stories))
     excerpts = []
     numbers = []
-    for text, begin in itertools.islice(itertools.cycle(zip(texts, begins)), n):
-        length = min(len(text), longest)
-        number, story = next(candidates)
-        while len(story) < length:
-            number, story = next(candidates)
-        first = min(begin, len(story) - length)
-        excerpts.append(story[first : first + length])
+    for i in range(n):
+        length = min(len(texts[i % len(texts)]), longest)
+        fitting = [number for number, story in enumerate(stories) if len(story) >= length]
+        number = fitting[i % len(fitting)]
+        first = min(begins[i % len(texts)], len(stories[number]) - length)
+        excerpts.append(stories[number][first : first + length])
         numbers.append(number)
     return excerpts, np.array(numbers)
 
@@ -144,7 +145,7 @@ class PieceReader:
         self.has_space = np.array([letters.startswith(b" ") for letters in self.spelling])
         self.vocabulary = {}  # word -> id
         self.pieces = {}  # by their tokens
-        self.mid_sentence = collections.Counter()  # how often each word is in mid-sentence
+        self.mid_sentence = collections.Counter()  # how often each word occurs mid-sentence
 
     def read(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """block: (tokens,) of whole stories. Returns (words,) ids, and (stories,) how many each

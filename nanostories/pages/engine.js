@@ -258,18 +258,18 @@ class Model {
 
   // uniform: a number in [0, 1), which decides; temperature 0 is greedy
   draw(temperature, uniform) {
-    let likeliest = 0;
+    let best = 0;
     for (let id = 1; id < this.logits.length; id++) {
-      if (this.logits[id] > this.logits[likeliest]) likeliest = id;
+      if (this.logits[id] > this.logits[best]) best = id;
     }
-    if (temperature === 0) return likeliest;
+    if (temperature === 0) return best;
     const shares = this.shares(temperature);
     let sum = 0;
     for (let id = 0; id < shares.length; id++) {
       sum += shares[id];
       if (sum > uniform) return id;
     }
-    return likeliest; // after rounding, the shares may sum to a little less than 1
+    return best; // after rounding, the shares may sum to a little less than 1
   }
 
   // How the token at position t was predicted: in each layer, the lens on `id`, with the n

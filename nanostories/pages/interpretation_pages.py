@@ -3,113 +3,134 @@ The page of interpret.py, neurons.html; and its pictures: the maps of all heads,
 activation patching brings back.
 """
 
-import html
 from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from nanostories.generation.backends import LocalBackend
+from nanostories.interpretation.ablation import INCREASE
 from nanostories.interpretation.activation_patching import Patching
-from nanostories.interpretation.neurons import remarkable
-from nanostories.interpretation.word_classes import KINDS, visible
-from nanostories.pages.html import page
+from nanostories.interpretation.neurons import Context, NeuronSums, contexts_of, remarkable
+from nanostories.interpretation.word_classes import visible
+from nanostories.pages.html import details, sections_page
+from nanostories.pages.shaded_stories import span
+from nanostories.results import cell_text
 
-# ---- The page ----
-# Neurons on the page: evenly from all, and at most this many for each kind of word.
-SHOWN = 96
-SHOWN_OF_KIND = 48
-
-
-def neurons_to_show(rows: Sequence[dict]) -> list[dict]:
-    """Those of the clearest preferences, those that were ablated, and others."""
-    chosen = [*remarkable(rows).values(), *rows[:: max(1, len(rows) // SHOWN)]]
-    for kind in KINDS:
-        preferring = [row for row in rows if row["prefers"] == kind]
-        preferring.sort(key=lambda row: -row[f"auc_{kind}"])
-        chosen += preferring[:SHOWN_OF_KIND]
-    return list({(row["layer"], row["neuron"]): dict(row) for row in chosen}.values())
-
-
-def neurons_page(name: str, language: str, rows: Sequence[dict], n_neurons: int) -> bytes:
-    """rows: of neurons.csv, with contexts."""
-    subtitle = f"{len(rows)} of {n_neurons:,} neurons; neurons.csv has all"
-    data = {"language": language, "neurons": rows}
-    return page(f"Neurons of {name}", "neurons", data, name=html.escape(name), subtitle=subtitle)
-
-
-# ---- Pictures ----
-
+# Neurons on the page
+SHOWN_OF_KIND = 10
+SHOWN_OTHERS = 20
+INTRO = """<p>Where neurons fire most, five stories for each: the darker a token, the higher the
+activation on it, and the highest is bold. Point at a token for its number. AUC: how often the
+neuron fires more on a word of this kind than on another word of similar frequency, over all words;
+its highest activations may be on others. 0.5 is chance. Loss increase: without the neuron, in nats
+per token, with a 95% interval, where it was measured. All neurons are in neurons.csv.</p>
+<p id="about" role="status">&nbsp;</p>"""
 PICTURE_TOKENS = 32  # more would not be legible
-LABELED_MAPS = 24  # at most, to label their tokens; more maps are small, with only their roles
-GAP = 3  # cells between maps
+PANEL = 1.9  # inches, for one head
 # From transparent, so that they suit light and dark pages
-BLUES = LinearSegmentedColormap.from_list("blues", ["#2359a800", "#2359a8"]).with_extremes(
-    bad="#00000000"
-)
+BLUES = LinearSegmentedColormap.from_list("blues", ["#2359a800", "#2359a8"])
 COLORS = [(0, "#c96810"), (0.5, "#c9681000"), (0.5, "#265caa00"), (1, "#265caa")]
 AROUND_ZERO = LinearSegmentedColormap.from_list("around zero", COLORS)
 
 
+# ---- The page ----
+def neurons_to_show(rows: Sequence[dict]) -> dict[str, list[dict]]:
+    """By section: those that prefer a kind of word most, the one of the largest activation, and
+    others, evenly from all. rows: of neurons.csv."""
+    sections = {}
+    for kind, clearest in remarkable(rows).items():
+        preferring = [row for row in rows if row["prefers"] == kind]
+        preferring.sort(key=lambda row: -row[f"auc_{kind}"])
+        sections[kind] = preferring[:SHOWN_OF_KIND] or [clearest]
+    sections["others"] = rows[:: max(1, len(rows) // SHOWN_OTHERS)]
+    return sections
+
+
+def neurons_page(
+    name: str, language: str, rows: Sequence[dict], backend: LocalBackend, sums: NeuronSums
+) -> bytes:
+    """rows: of neurons.csv."""
+    sections = {}
+    for kind, shown in neurons_to_show(rows).items():
+        parts = []
+        for row in shown:
+            contexts = contexts_of(row, backend.model, sums, backend.tokenizer)
+            parts.append(details(heading_of(row, kind), context_lines(contexts, language)))
+        sections[kind] = "".join(parts)
+    return sections_page(f"Neurons of {name}", INTRO, sections)
+
+
+def heading_of(row: dict, kind: str) -> str:
+    text = f"layer {row['layer']}, neuron {row['neuron']}"
+    kind = row["prefers"] or kind
+    if f"auc_{kind}" in row:
+        text += f"; {kind}: AUC {row[f'auc_{kind}']:.2f}"
+    if INCREASE[0] in row:
+        increase = cell_text([row[name] for name in INCREASE], "+.4f")
+        text += f"; loss increase {increase}"
+    return text
+
+
+def context_lines(contexts: Sequence[Context], language: str) -> str:
+    """contexts: of one neuron, the highest activation first."""
+    highest = max(contexts[0].activations)
+    lines = []
+    for context in contexts:
+        spans = []
+        for i, piece in enumerate(context.pieces):
+            activation = context.activations[i]
+            gain = 3 * max(activation, 0) / max(highest, 1e-6)  # report.js shades up to 3
+            text = span(piece.replace("\n", "↵"), gain, f"{piece.strip()} · {activation:.2f}")
+            spans.append(f"<b>{text}</b>" if i == context.place else text)
+        lines.append(f'<p class="shaded" lang="{language}">{"".join(spans)}</p>')
+    return "".join(lines)
+
+
+# ---- Pictures ----
 def attention_picture(
     name: str, maps: np.ndarray, pieces: Sequence[str], rows: Sequence[dict]
 ) -> Figure:
     """All maps, (heads, T, T), a row for each layer. rows: of heads.csv."""
-    labels = [visible(piece) for piece in pieces[:PICTURE_TOKENS]]
+    labels = [visible(piece) for piece in pieces]
     T = len(labels)
-    size = T + GAP
     n_layer = rows[-1]["layer"] + 1
     n_head = len(rows) // n_layer
-    seen = np.where(np.tri(T, dtype=bool), np.sqrt(maps[:, :T, :T]), np.nan)
-    cells = np.pad(seen, [(0, 0), (GAP, 0), (0, GAP)], constant_values=np.nan)
-    cells = cells.reshape(n_layer, n_head, size, size).swapaxes(1, 2)
-    cells = cells.reshape(n_layer * size, n_head * size)
-
-    labeled = len(rows) <= LABELED_MAPS
-    inches = (3.2 if labeled else 0.85) / T  # of a cell
-    width = max(6, n_head * size * inches) + 1.5
-    figure = Figure(figsize=(width, n_layer * size * inches + 1.6), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(cells, cmap=BLUES, vmin=0, vmax=1, interpolation="nearest")
-    for row in rows:
-        left = row["head"] * size - 0.5
-        top = row["layer"] * size + GAP - 0.5
-        axes.plot([left, left, left + T], [top, top + T, top + T], color="#888888", linewidth=0.6)
-        caption = f"{row['layer']}.{row['head']} {row['role'].replace('mixed', '')}".strip()
-        axes.text(left + T, top, caption, ha="right", va="top", fontsize=8 if labeled else 5)
-    if not labeled:
-        labels = [""] * T
-    places = np.arange(T)
-    columns = [places + size * head for head in range(n_head)]
-    lines = [places + size * layer + GAP for layer in range(n_layer)]
-    style = {"fontsize": min(9, 60 * inches), "family": "monospace", "parse_math": False}
-    axes.set_xticks(np.concatenate(columns), labels * n_head, rotation=90, **style)
-    axes.set_yticks(np.concatenate(lines), labels * n_layer, **style)
-    axes.tick_params(length=0, pad=2)
-    axes.spines[:].set_visible(False)
-    how = "each map: layer.head and role; row: query, column: key; color: attention"
-    axes.set_title(f"{name}, {T} tokens\n{how}", fontsize=10, loc="left")
-    bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.3, aspect=40)
-    shares = [0, 0.05, 0.25, 0.5, 1]
-    bar.set_ticks(np.sqrt(shares), labels=shares)
+    size = (PANEL * n_head + 1, PANEL * n_layer + 1)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(n_layer, n_head, squeeze=False)
+    for axes, row, pattern in zip(panels.flat, rows, maps):
+        # The square root shows small shares, too.
+        axes.imshow(np.sqrt(pattern), cmap=BLUES, vmin=0, vmax=1, interpolation="nearest")
+        role = row["role"].replace("mixed", "")
+        axes.set_title(f"{row['layer']}.{row['head']} {role}", fontsize=7, loc="left")
+        axes.set(xticks=[], yticks=[])
+        axes.tick_params(length=0)
+    for axes in panels[:, 0]:
+        axes.set_yticks(range(T), labels, fontsize=4, parse_math=False)
+    for axes in panels[-1]:
+        axes.set_xticks(range(T), labels, fontsize=4, rotation=90, parse_math=False)
+    how = "each map: layer.head and role; row: query, column: key; color: square root of attention"
+    figure.suptitle(f"{name}, {T} tokens\n{how}", fontsize=10)
     return figure
 
 
-def patching_picture(name: str, found: Patching, pieces: Sequence[Sequence[str]]) -> Figure:
+def patching_picture(name: str, patching: Patching, pieces: Sequence[Sequence[str]]) -> Figure:
     """The share of the answer that comes back, by layer and position, and by head. pieces: of both
     texts, with their answers."""
     first = [visible(piece) for piece in pieces[0]]
     second = [visible(piece) for piece in pieces[1]]
     tokens = [" / ".join(dict.fromkeys(pair)) for pair in zip(first[:-1], second)]
-    n_layer, n_head = found.heads.shape
+    n_layer, n_head = patching.heads.shape
     widths = (len(tokens), n_head + 2)  # cells
     size = (max(9, 0.3 * sum(widths) + 3), 0.34 * n_layer + 2.8)
     figure = Figure(figsize=size, layout="constrained")
     title = f"{name}: activations that bring back {first[-1]!r} in place of {second[-1]!r}"
     figure.suptitle(title, parse_math=False)
     left, right = figure.subplots(1, 2, width_ratios=widths)
-    for axes, shares in ((left, found.residual.numpy()), (right, found.heads.numpy())):
-        image = axes.imshow(shares, cmap=AROUND_ZERO, vmin=-1, vmax=1, aspect="auto")
+    for axes, part in ((left, patching.residual), (right, patching.heads)):
+        image = axes.imshow(part.numpy(), cmap=AROUND_ZERO, vmin=-1, vmax=1, aspect="auto")
         axes.tick_params(length=0, labelsize=8)
         axes.spines[:].set_visible(False)
     stages = [*(f"before layer {layer}" for layer in range(n_layer)), "after all"]

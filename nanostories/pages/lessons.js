@@ -33,7 +33,7 @@ const LESSONS = {
     tab: "heads",
     text: (word) =>
       `A few heads carry ${word} here: with these two switched off, the model loses this very` +
-      " word. With two others off, drawn by lot, it does not.",
+      " word. With two others off, picked at random, it does not.",
     question:
       "Guess first: which word will stand here without them? Switch them off, look at the line at" +
       " the top, and tell on.",
@@ -111,7 +111,7 @@ async function openLesson(lesson) {
 
 // What was measured when the page was made, and what is measured now.
 async function showClaims(lesson) {
-  const now = await measure(lesson);
+  const now = await measureAgain(lesson);
   const rows = lesson.claims.map((claim, k) => {
     const figures = [needed(claim), percent(claim.measured), percent(now[k])];
     const cells = figures.map((figure) => element("td", {}, figure));
@@ -137,7 +137,7 @@ function thingsToTry({ kind, i, shows }) {
 }
 
 // What lessons.py measured for each claim, again.
-async function measure({ kind, ids, i, shows }) {
+async function measureAgain({ kind, ids, i, shows }) {
   const { share, layers, attention } = await ask("inspect", ids, i);
   const without = async (heads) => (await ask("inspect", ids, i, heads)).share;
   const inOther = async (id) => (await ask("inspect", shows.exchanged, i, [], id)).share;

@@ -19,6 +19,7 @@ import torch
 from model import GPTNeo
 from nanostories.interpretation.ablation import without
 from nanostories.interpretation.hooks import run
+from nanostories.interpretation.logit_attribution import logit_lens
 
 MOST_TRIED = 12  # second mentions
 EXPECTED = 0.5  # probability of the name
@@ -38,6 +39,21 @@ class Claim:
 
 
 @dataclass
+class Mention:
+    """Of a name, for the second time in a story."""
+
+    share: float  # its probability
+    ids: list[int]  # the story
+    i: int  # its place
+    third: float  # the largest probability of a third likeliest token in the story
+    unsure: int  # the place of that token
+
+    @property
+    def name(self) -> int:
+        return self.ids[self.i]
+
+
+@dataclass
 class Lesson:
     kind: str
     ids: list[int]  # the story
@@ -52,12 +68,12 @@ class Lesson:
 
 # (ids, heads that are off, each as "layer.head") -> (n_layer, V), the probabilities after the last
 # token if a layer were the last one (the "logit lens"); and (n_layer, n_head, T), attention from it
-Read = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+Inspect = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 
 @torch.no_grad()
-def read(model: GPTNeo, means: torch.Tensor, ids: Sequence[int], off: Sequence[str] = ()):
-    """`Read` for a model; means (n_layer, n_head, D), of what its heads put out."""
+def inspect(model: GPTNeo, means: torch.Tensor, ids: Sequence[int], off: Sequence[str] = ()):
+    """`Inspect` for a model; means (n_layer, n_head, D), of what its heads put out."""
     patches = {}
     for layer, of_heads in enumerate(means):
         heads = [head for head in range(len(of_heads)) if f"{layer}.{head}" in off]
@@ -67,7 +83,7 @@ def read(model: GPTNeo, means: torch.Tensor, ids: Sequence[int], off: Sequence[s
     layers = range(len(means))
     hidden = torch.stack([cache[f"blocks.{layer}.resid_post"][0, -1] for layer in layers])
     attention = torch.stack([cache[f"blocks.{layer}.pattern"][0, :, -1] for layer in layers])
-    return model.head(model.ln_f(hidden)).softmax(-1), attention
+    return logit_lens(model, hidden).softmax(-1), attention
 
 
 def find_lessons(
@@ -75,26 +91,27 @@ def find_lessons(
 ) -> list[Lesson]:
     """For each kind the first lesson that holds, or the first that was tried. words: the text of
     each token."""
-    found = {}
+    lessons = {}  # by kind
     mentions = second_mentions(model, words, stories)
-    names = {ids[i] for _, ids, i, _ in mentions}
-    for share, ids, i, unsure in mentions[:MOST_TRIED]:
-        other = min(names.difference(ids), default=ids[i])
-        for lesson in lessons_at(functools.partial(read, model, means), ids, i, unsure, other):
-            kept = found.setdefault(lesson.kind, lesson)
+    names = {mention.name for mention in mentions}
+    for mention in mentions[:MOST_TRIED]:
+        other = min(names.difference(mention.ids), default=mention.name)
+        for lesson in lessons_at(functools.partial(inspect, model, means), mention, other):
+            kept = lessons.setdefault(lesson.kind, lesson)
             if lesson.holds and not kept.holds:
-                found[lesson.kind] = lesson
-        # All lessons need a name that is expected, and the next one is so even less.
-        if share < EXPECTED or all(lesson.holds for lesson in found.values()):
+                lessons[lesson.kind] = lesson
+        # All lessons need a name that is expected, and later mentions are even less expected.
+        if mention.share < EXPECTED or all(lesson.holds for lesson in lessons.values()):
             break
-    return list(found.values())
+    return list(lessons.values())
 
 
 @torch.no_grad()
-def second_mentions(model: GPTNeo, words: Sequence[str], stories: Sequence[list[int]]) -> list:
-    """[(probability, story, place, unsure)], the likeliest first, of names: whole words with a
-    capital that come after a lower-case one. unsure: the largest probability of a third likeliest
-    token in the story, and where."""
+def second_mentions(
+    model: GPTNeo, words: Sequence[str], stories: Sequence[list[int]]
+) -> list[Mention]:
+    """The likeliest first, of names: whole words with a capital that come after a lower-case
+    one."""
     mentions = []
     for ids in stories:
         logits, _ = model(torch.tensor([ids]))
@@ -103,27 +120,25 @@ def second_mentions(model: GPTNeo, words: Sequence[str], stories: Sequence[list[
             before, word, after = (words[id] for id in ids[i - 1 : i + 2])
             is_name = before[-1:].islower() and word[1:3].istitle() and not after[:1].isalpha()
             if is_name and ids[:i].count(ids[i]) == 1:
+                share = shares[i - 1, ids[i]].item()
                 third, place = shares[:-1].topk(3).values[:, 2].max(0)
-                unsure = (third.item(), place.item() + 1)
-                mentions.append((shares[i - 1, ids[i]].item(), ids, i, unsure))
-    return sorted(mentions, reverse=True)
+                mentions.append(Mention(share, ids, i, third.item(), place.item() + 1))
+    return sorted(mentions, key=lambda mention: -mention.share)
 
 
-def lessons_at(
-    read: Read, ids: list[int], i: int, unsure: tuple[float, int], other: int
-) -> Iterator[Lesson]:
-    """One of each kind, for the second mention of a name at place i. unsure: as above; other: a
-    name to exchange it with."""
+def lessons_at(inspect: Inspect, mention: Mention, other: int) -> Iterator[Lesson]:
+    """One of each kind, for the second mention of a name. other: a name to exchange it with."""
+    ids = mention.ids
+    i = mention.i
+    name = mention.name
     lesson = functools.partial(Lesson, ids=ids, i=i)
-    name = ids[i]
-    lens, attention = read(ids[:i])
+    lens, attention = inspect(ids[:i])
     share = lens[-1, name].item()
     expected = Claim("the name is expected", share, low=EXPECTED)
 
-    third, place = unsure
     certain = Claim("the name is nearly certain", share, low=0.9)
-    uncertain = Claim("elsewhere, the third likeliest word is possible", third, low=0.1)
-    yield lesson("dice", claims=[certain, uncertain], shows={"place": place})
+    uncertain = Claim("elsewhere, the third likeliest word is possible", mention.third, low=0.1)
+    yield lesson("dice", claims=[certain, uncertain], shows={"place": mention.unsure})
 
     n_layers = max(1, len(lens) // 2)
     early = lens[:n_layers, name].max().item()
@@ -137,23 +152,23 @@ def lessons_at(
     shows = {"head": heads[looks.argmax()], "place": first}
     yield lesson("heads", claims=[expected, most], shows=shows)
 
-    claims, shows = switch_off(read, ids[:i], name, heads)
+    claims, shows = switch_off(inspect, ids[:i], name, heads)
     yield lesson("switch", claims=[expected, *claims], shows=shows)
 
     exchanged = [other if id == name else id for id in ids[:i]]
-    lens, _ = read(exchanged)
+    lens, _ = inspect(exchanged)
     new = Claim("with another name before, that one is expected", lens[-1, other].item(), low=0.5)
     old = Claim("and the old one is forgotten", lens[-1, name].item(), high=0.1)
     shows = {"exchanged": exchanged, "other": other}
     yield lesson("hero", claims=[expected, new, old], shows=shows)
 
 
-def switch_off(read: Read, ids: list[int], name: int, heads: list[str]):
+def switch_off(inspect: Inspect, ids: list[int], name: int, heads: list[str]):
     """(claims, what the page switches off): the heads without which the name is least expected
     after these tokens, and as many others."""
 
     def share_without(off):
-        lens, _ = read(ids, off)
+        lens, _ = inspect(ids, off)
         return lens[-1, name].item()
 
     heads = sorted(heads, key=lambda head: share_without([head]))
@@ -164,6 +179,6 @@ def switch_off(read: Read, ids: list[int], name: int, heads: list[str]):
     share = share_without([])
     gone = Claim("without two heads, it is expected much less", share_without(few), high=share / 2)
     stays = Claim(
-        "without two others, drawn by lot, it still is", share_without(others), low=0.8 * share
+        "without two others, picked at random, it still is", share_without(others), low=0.8 * share
     )
     return [gone, stays], {"few": few, "others": others}

@@ -2,20 +2,19 @@
 The beginning of the report: a row for each run, with one figure of each command, and a story of
 each.
 
->>> overview_section(Found([Path("out")]))  # HTML
+>>> overview_section(ResultFiles([Path("out")]))  # HTML
 """
 
 import html
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from nanostories.files import read_json
 from nanostories.generation.samples_file import EVAL, read_rows
-from nanostories.pages.found import Found
 from nanostories.pages.html import language_of
+from nanostories.pages.result_files import ResultFiles
+from nanostories.pages.runs import run_row
 from nanostories.pages.stories import LONGEST
-from nanostories.results import Cell, Result, Table, load, table_html
+from nanostories.results import Cell, Result, Table, table_html
 from nanostories.training.curves import read_curve
 
 FORMATS = {
@@ -38,56 +37,42 @@ ABOUT = {
 BOLD = "Bold: certainly the best, as its 95% interval lies above those of all other runs."
 
 
-def overview_section(found: Found) -> str:
+def overview_section(files: ResultFiles) -> str:
     """ "" if there is no run."""
     rows = {}
-    for path, log in found.contents("log.csv", read_curve).items():
-        validated = [row["bpb"] for row in log if row["bpb"]]
-        speeds = [row["tokens_per_s"] for row in log if row["tokens_per_s"]]
-        row = {"run": found.label(path.parent)} | dict.fromkeys(FORMATS)
-        row["bits per byte"] = min(validated, default=None)
-        row["tokens/s"] = statistics.median(speeds) if speeds else None
-        rows[path.parent] = row
+    for path, log in files.contents("log.csv", read_curve).items():
+        training = run_row(files.label(path.parent), log, {})
+        row = {"run": training["run"]}
+        rows[path.parent] = row | {column: training.get(column) for column in FORMATS}
     if not rows:
         return ""
     truth = {"run": "(true endings)"}
-    notes = []
-    for path, figures in found.contents("*.json", read_figures).items():
-        for name, figure, cell, note in figures:
+    notes = {}  # (run, column): why not to believe it
+    for path, result, out_of_date in files.results:
+        for name, column, cell, note in figures_of(result):
             run = path.parent if name == path.parent.name else path.parent / name
-            row = rows.get(run, {})
-            if name == "(true ending)":
-                row = truth
-            if row and row.get(figure) is None:
-                if note and isinstance(cell, list):
-                    cell = cell[0]  # shown without an interval, so that it is never the best
-                row[figure] = cell
-                if note:
-                    notes.append(f"{row['run']}, {figure}: {note}.")
+            row = truth if name == "(true ending)" else rows.get(run)
+            if row and cell is not None and row.get(column) is None:
+                row[column] = cell
+                if note or out_of_date:
+                    notes[row["run"], column] = note or out_of_date
     table = Table("", list(rows.values()), FORMATS)
-    best = {name: best_of(name, table.rows) for name in FORMATS}
+    bold = {(best_of(column, table.rows), column) for column in FORMATS} - notes.keys()
     if len(truth) > 1:
         table.rows.append(truth)
-    for name in table.columns:
-        if all(row.get(name) is None for row in table.rows):
+    for column in table.columns:
+        if all(row.get(column) is None for row in table.rows):
             for row in table.rows:
-                row.pop(name, None)
-    content = table_html(table, bold={(row, name) for name, row in best.items() if row})
-    meanings = [f"{name}: {ABOUT[name]}." for name in table.columns if name in ABOUT]
-    about = html.escape(" ".join([*meanings, BOLD, *notes]))
-    return f"{content}<p>{about}</p>{one_story_each(found, rows)}"
-
-
-def read_figures(path: Path) -> list[tuple[str, str, Cell, str]]:
-    """figures_of a result; none of another JSON."""
-    if "tables" not in read_json(path):
-        return []
-    return list(figures_of(load(path)))
+                row.pop(column, None)
+    meanings = [f"{column}: {ABOUT[column]}." for column in table.columns if column in ABOUT]
+    remarks = [f"{run}, {column}: {note}." for (run, column), note in notes.items()]
+    about = html.escape(" ".join([*meanings, BOLD, *remarks]))
+    return f"{table_html(table, bold)}<p>{about}</p>{one_story_each(files, rows)}"
 
 
 def figures_of(result: Result) -> Iterator[tuple[str, str, Cell, str]]:
-    """(name of a run, one of FORMATS, its cell, why not to believe it); of stories, those of the
-    set eval"""
+    """Yields (name of a run, one of FORMATS, its cell, why not to believe it). Scores and copies
+    are those of the set eval."""
 
     def warning_of(run: str) -> str:
         about_it = [text for text in result.warnings if text.startswith(f"{run} ")]
@@ -110,9 +95,9 @@ def figures_of(result: Result) -> Iterator[tuple[str, str, Cell, str]]:
                 yield name, "flagged as copies", row["completions"], ""
 
 
-def best_of(name: str, rows: list[dict[str, Cell]]) -> str:
+def best_of(column: str, rows: list[dict[str, Cell]]) -> str:
     """The run whose interval lies above those of all others; "" if there is none."""
-    intervals = {row["run"]: row[name] for row in rows if isinstance(row[name], list)}
+    intervals = {row["run"]: row[column] for row in rows if isinstance(row[column], list)}
     if len(intervals) < 2 or any(low is None for _, low, _ in intervals.values()):
         return ""
     best = max(intervals, key=lambda run: intervals[run][0])
@@ -120,9 +105,9 @@ def best_of(name: str, rows: list[dict[str, Cell]]) -> str:
     return best if intervals[best][1] > max(others) else ""
 
 
-def one_story_each(found: Found, rows: dict[Path, dict]) -> str:
+def one_story_each(files: ResultFiles, rows: dict[Path, dict]) -> str:
     columns = []
-    for path, stories in found.contents("samples/eval.jsonl", read_rows).items():
+    for path, stories in files.contents("samples/eval.jsonl", read_rows).items():
         if path.parent.parent in rows:
             story = next(iter(stories.values()))
             prompt = html.escape(story["prompt"])

@@ -5,7 +5,7 @@ const { stories, scores } = data;
 const PLACE = `nanostories-${stories.map((story) => story.key).join("").slice(0, 200)}`;
 const kept = JSON.parse(localStorage.getItem(PLACE) ?? '{"name": "", "grades": {}}');
 let place = Math.max(0, stories.findIndex((story) => !isGraded(story)));
-let open = 0; // the score that the next digit is for
+let current = 0; // the score that the next digit is for
 
 function isGraded(story) {
   const grades = kept.grades[story.key] ?? {};
@@ -23,10 +23,16 @@ function show() {
   $("story").replaceChildren(...told, element("i", {}, story.beginning), story.completion);
   $("scores").replaceChildren(
     ...scores.map(({ name, about }, i) => {
-      const attributes = { "aria-label": name, inputmode: "numeric", value: grades[name] ?? "" };
-      const input = element("input", { ...attributes, readonly: "" });
-      input.onfocus = () => select(i);
-      return element("div", { class: "score" }, element("b", {}, name), input,
+      const options = Array.from({ length: 11 }, (_, grade) => element("option", {}, `${grade}`));
+      const none = element("option", { value: "", hidden: "" }); // until there is a grade
+      const choice = element("select", { "aria-label": name }, none, ...options);
+      choice.value = grades[name] ?? "";
+      choice.onfocus = () => select(i);
+      choice.onchange = () => {
+        current = i;
+        grade(Number(choice.value));
+      };
+      return element("div", { class: "score" }, element("b", {}, name), choice,
         element("small", {}, about));
     }),
   );
@@ -34,27 +40,27 @@ function show() {
   $("progress").max = stories.length;
   $("progress").value = done;
   $("count").textContent = `Story ${place + 1} of ${stories.length}; ${done} graded`;
-  select(open, true);
+  select(current, true);
 }
 
 function select(i, isFocused = false) {
-  open = i;
+  current = i;
   [...$("scores").children].forEach((row, j) => row.classList.toggle("open", i === j));
-  if (isFocused) $("scores").children[i].querySelector("input").focus();
+  if (isFocused) $("scores").children[i].querySelector("select").focus();
 }
 
 function grade(value) {
   const { key } = stories[place];
-  kept.grades[key] = { ...kept.grades[key], [scores[open].name]: value };
+  kept.grades[key] = { ...kept.grades[key], [scores[current].name]: value };
   keep();
-  if (open + 1 < scores.length) open += 1;
+  if (current + 1 < scores.length) current += 1;
   else if (place + 1 < stories.length) return go(1);
   show();
 }
 
 function go(step) {
   place = Math.min(stories.length - 1, Math.max(0, place + step));
-  open = 0;
+  current = 0;
   show();
 }
 
@@ -82,6 +88,8 @@ $("save").onclick = save;
 document.addEventListener("keydown", (event) => {
   const isTyping = event.target === $("name");
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (/^[0-9x]$/i.test(event.key)) grade(event.key.toLowerCase() === "x" ? 10 : Number(event.key));
+  if (!/^[0-9x]$/i.test(event.key)) return;
+  event.preventDefault(); // the list of grades would take the digit, too
+  grade(event.key.toLowerCase() === "x" ? 10 : Number(event.key));
 });
 show();

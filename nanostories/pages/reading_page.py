@@ -14,7 +14,7 @@ from nanostories.grading.people import SCORES, story_key
 from nanostories.grading.scores import CHAT, SPOILED, TRUE_ENDING
 from nanostories.pages.html import page
 
-STORIES = 60  # about an hour
+GRADED_STORIES = 60  # about an hour
 
 
 def write_page(groups: Sequence[Group], directory: Path) -> Path:
@@ -27,7 +27,7 @@ def write_page(groups: Sequence[Group], directory: Path) -> Path:
     rng.shuffle(prompts)
     chosen = {}
     for group, prompt in prompts:
-        if len(chosen) >= STORIES:
+        if len(chosen) >= GRADED_STORIES:
             break
         spoiled = rng.choice(SPOILED)
         sources = [*group.sources().values(), *(group.controls[x] for x in (TRUE_ENDING, spoiled))]

@@ -1,15 +1,15 @@
 """
 Runs side by side: a table of their training and their loss curves, from log.csv and best.pt.
 
->>> runs_section(Found([Path("out")]))  # HTML
+>>> runs_section(ResultFiles([Path("out")]))  # HTML
 """
 
 import statistics
 from pathlib import Path
 
 from nanostories.figures import svg_bytes
-from nanostories.pages.found import Found
 from nanostories.pages.html import image
+from nanostories.pages.result_files import ResultFiles
 from nanostories.results import Result, Table, to_html
 from nanostories.training.curves import loss_figure, read_curve
 
@@ -22,13 +22,13 @@ ABOUT = (
 )
 
 
-def runs_section(found: Found) -> str:
+def runs_section(files: ResultFiles) -> str:
     logs = {}
     facts = {}
-    for path, log in found.contents("log.csv", read_curve).items():
-        run = found.label(path.parent)
+    for path, log in files.contents("log.csv", read_curve).items():
+        run = files.label(path.parent)
         logs[run] = log
-        facts[run] = found.read(path.with_name("best.pt"), run_facts) or {}
+        facts[run] = files.read(path.with_name("best.pt"), run_facts) or {}
     if not logs:
         return ""
     data = {run: facts[run].get("data", "") for run in logs}
@@ -39,12 +39,13 @@ def runs_section(found: Found) -> str:
 def run_facts(checkpoint: Path) -> dict:
     """The settings of a run and its number of parameters; `data` is the name that its corpus has
     now, if it is there."""
-    from nanostories.checkpoints.checkpoint import from_checkpoint
     from nanostories.checkpoints.models import open_run
 
     model = open_run(checkpoint)
     facts = dict(model.checkpoint["train_config"])
-    facts["parameters"] = from_checkpoint(model.checkpoint).num_params()
+    weights = dict(model.checkpoint["model"])
+    weights.pop("head.weight")  # tied to the embedding
+    facts["parameters"] = sum(weight.numel() for weight in weights.values())
     if model.corpus:
         facts["data"] = model.corpus.name
     return facts

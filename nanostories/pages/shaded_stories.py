@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from nanostories.corpus.tokenizer import Tokenizer
-from nanostories.interpretation.token_kinds import KINDS
+from nanostories.interpretation.token_kinds import TOKEN_KINDS
 from nanostories.interpretation.word_classes import pieces_of
 from nanostories.pages.html import language_of, sections_page
 
-STORIES = 6
+SHOWN_STORIES = 6
 SCALE = (-3, -1, -0.3, 0.3, 1, 3)  # nats, in the legend
 
 
@@ -24,15 +24,15 @@ def shaded_stories(
     losses: dict[str, list[np.ndarray]],
     tokenizer: Tokenizer,
 ) -> bytes:
-    """The first STORIES, by the first and the last model. kinds, losses: for each story
+    """The first SHOWN_STORIES, by the first and the last model. kinds, losses: for each story
     (tokens + 1,), the end of the story last"""
     first, *_, last = losses
     sections = {}
-    for i, story in enumerate(stories[:STORIES]):
+    for i, story in enumerate(stories[:SHOWN_STORIES]):
         pieces = [*pieces_of(tokenizer, tokenizer.encode(story)), "‹end›"]
         spans = []
         for piece, kind, a, b in zip(pieces, kinds[i], losses[first][i], losses[last][i]):
-            about = f"{piece.strip()} · {KINDS[kind]} · {first} {a:.3f}, {last} {b:.3f} nats"
+            about = f"{piece.strip()} · {TOKEN_KINDS[kind]} · {first} {a:.3f}, {last} {b:.3f} nats"
             spans.append(span(piece or "·", a - b, about))  # "": a part of a character
         lang = language_of(stories)
         sections[f"Story {i + 1}"] = f'<p class="shaded" lang="{lang}">{"".join(spans)}</p>'

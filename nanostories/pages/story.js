@@ -61,7 +61,7 @@ let turn = 0; // counts the reader's requests; results of an earlier one are dro
 
 // A header as nanostories/corpus/instruct_headers.py writes it, of the fields that are filled in;
 // then the story's beginning.
-function prompt() {
+function promptText() {
   const beginning = $("beginning").value.trimEnd();
   let header = "";
   for (const input of document.querySelectorAll("[data-field]")) {
@@ -83,7 +83,7 @@ function fieldText(field, typed) {
 async function tell() {
   const mine = beginTurn();
   if (!mine) return;
-  const ids = [...data.prefix, ...(await ask("encode", prompt()))];
+  const ids = [...data.prefix, ...(await ask("encode", promptText()))];
   if (turn !== mine) return;
   if (ids.length >= contextLength) {
     const most = contextLength - 1;

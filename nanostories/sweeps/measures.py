@@ -30,7 +30,6 @@ STORY_TOKENS = 400  # limit of an API model's story
 # Shares of training stories that are shown: one reproduction's, and the paper's
 CUTS = ("0.4", "0.5")
 STORIES_READ = 200  # by interpret.py
-STORIES_ABLATED = 10
 UNSEEN_PROMPTS = 20  # more would need rarer words than prompts/unseen_words.txt has
 THREE_BEGINNINGS = ROOT / "prompts" / "three_beginnings.txt"
 
@@ -238,9 +237,8 @@ def copied(subject: Subject, settings: Settings) -> Cells:
 def interpretation(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
         places = ["--data", subject.data, "--out", subject.directory]
-        counts = [f"--stories={STORIES_READ}", f"--ablate={STORIES_ABLATED}"]
         result = subject.directory / "interpret.json"
-        command = ["interpret.py", subject.model.name, *places, *counts]
+        command = ["interpret.py", subject.model.name, *places, f"--stories={STORIES_READ}"]
         yield command_of([subject], result, *command)
 
 

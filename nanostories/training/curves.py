@@ -12,6 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
+from nanostories.cli import UserError
+
 POINTS = 8000  # in a figure, of all curves together: keeps the picture of forty runs small
 DASHES = ("-", "--", ":", "-.")
 TICKS = (1, 1.5, 2, 3, 5)  # times powers of ten
@@ -24,7 +26,10 @@ def read_curve(path: Path) -> list[dict]:
 
     rows = []
     for row in read_log(path):
-        rows.append({name: float(cell) if cell else None for name, cell in row.items()})
+        try:
+            rows.append({name: float(cell) if cell else None for name, cell in row.items()})
+        except ValueError as error:
+            raise UserError(f"{path}: {error}; train.py writes numbers") from None
     return rows
 
 

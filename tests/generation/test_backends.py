@@ -12,7 +12,7 @@ from nanostories.checkpoints.models import open_model
 from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import gpt2
 from nanostories.generation import backends
-from nanostories.generation.backends import LocalBackend, load_backend, stream_story
+from nanostories.generation.backends import LocalBackend, load_backend, load_gpt, stream_story
 from nanostories.generation.prompts import Sampling
 from nanostories.training.config import TrainConfig
 
@@ -58,6 +58,14 @@ def test_the_closing_story_is_told_on_the_device_of_the_training(
 def test_a_device_that_is_not_there_is_named(run):
     with pytest.raises(UserError, match="'cuda:99' cannot be used here"):
         load_backend(open_model(str(run)), "cuda:99")
+
+
+def test_only_gpt_is_read_where_nothing_else_can_be(run, monkeypatch):
+    assert load_gpt(open_model(str(run))).model.config == model_to_probe().config
+    monkeypatch.setattr(backends, "from_checkpoint", lambda _: torch.nn.Linear(2, 2))
+    for name in (str(run), "api:gpt-4o"):
+        with pytest.raises(UserError, match=name):
+            load_gpt(open_model(name))
 
 
 def test_the_prompt_as_a_model_is_given_it():

@@ -16,7 +16,7 @@ from nanostories.grading.groups import group_runs
 from nanostories.grading.people import SCORES, agreement, by_people, story_key
 from nanostories.grading.scores import TRUE_ENDING
 from nanostories.grading.stories import read_runs, story_of
-from nanostories.pages.reading_page import STORIES, write_page
+from nanostories.pages.reading_page import GRADED_STORIES, write_page
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def save_grades(groups, path, judge: str, grade) -> None:
 def test_the_page_is_blind_and_has_controls(groups, tmp_path):
     page = write_page(groups, tmp_path / "out")
     items = items_of(page)
-    assert STORIES <= len(items) < STORIES + 4
+    assert GRADED_STORIES <= len(items) < GRADED_STORIES + 4
     assert "careful" not in page.read_text() and "(true ending)" not in page.read_text()
     keys = {item["key"] for item in items}
     controls = groups[0].controls[TRUE_ENDING]
@@ -137,7 +137,7 @@ def test_a_person_grades_by_keyboard_and_loses_nothing(groups, chromium, tmp_pat
     page = write_page(groups, tmp_path)
     chromium.open(page, width=360)
     chromium.press(*"7x05", "3")  # four scores of the first story, one of the second
-    state = "[place, open, document.querySelector('#count').textContent]"
+    state = "[place, current, document.querySelector('#count').textContent]"
     assert chromium.run(state) == [1, 1, f"Story 2 of {len(items_of(page))}; 1 graded"]
     kept = chromium.run("JSON.stringify(kept.grades)")
     first, second = json.loads(kept).values()
@@ -148,3 +148,11 @@ def test_a_person_grades_by_keyboard_and_loses_nothing(groups, chromium, tmp_pat
     )
     assert chromium.run("JSON.stringify(kept.grades)") == kept and chromium.run("place") == 1
     assert chromium.run("document.documentElement.scrollWidth") <= 360 and chromium.messages == []
+    # On a phone, which has no keys: from the list of the last score
+    chromium.run("""(() => {
+      const list = document.querySelectorAll("select")[3];
+      list.value = "10";
+      list.dispatchEvent(new Event("change"));
+    })()""")
+    grades = chromium.run("kept.grades[stories[1].key]")
+    assert list(grades.values()) == [3, 10] and chromium.run("place") == 2

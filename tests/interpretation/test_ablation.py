@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from planted_model import for_both_models, planted_corpus
 
-from interpret import read_activations
 from nanostories.interpretation.ablation import add_loss_increases
 from nanostories.interpretation.hooks import run_with_cache
+from nanostories.interpretation.reading import read_activations
 
 
 def loss_of(model, stories) -> float:
@@ -26,7 +26,7 @@ def loss_of(model, stories) -> float:
 def test_ablations_equal_models_with_other_weights(any_model):
     corpus = planted_corpus(8)
     stories = corpus.stories[:5]  # the means are of the others
-    _, _, means = read_activations(any_model, corpus, n_ablation=5)
+    means = read_activations(any_model, corpus, n_ablation=5).means
     rows = [{"layer": layer, "head": head} for layer, head in ((0, 0), (1, 2), (2, 3))]
     rows += [{"layer": layer, "neuron": n} for layer, n in ((0, 3), (0, 100), (2, 64))]
     intact = add_loss_increases(rows, any_model, stories, means)

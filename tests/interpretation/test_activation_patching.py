@@ -31,7 +31,6 @@ def test_shares_equal_runs_that_are_patched_one_by_one(any_model):
         patch(any_model, exchanged)
     found = patch(any_model, texts)
     assert found.leads == pytest.approx(leads.tolist(), abs=1e-4)
-    torch.testing.assert_close(found.probabilities, logits[:, -1].softmax(-1))
     _, cache = run_with_cache(any_model, texts[:1, :-1])
     _, other = run_with_cache(any_model, texts[1:, :-1])
 

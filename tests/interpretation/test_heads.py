@@ -5,19 +5,24 @@ import collections
 
 import numpy as np
 import pytest
-from planted_model import NAMES, WORDS, T, for_both_models, planted_corpus, planted_model
+from planted_model import NAMES, WORDS, for_both_models, planted_corpus, planted_model
 from scipy.special import entr
 
-from interpret import read_activations
-from nanostories.interpretation.heads import head_rows, name_role, repeated_random_tokens
+from nanostories.corpus.tokenizer import gpt2
+from nanostories.interpretation.heads import (
+    KEY_SETS,
+    head_rows,
+    induction_shares,
+    key_features,
+    name_role,
+)
 from nanostories.interpretation.hooks import run_with_cache
-from nanostories.interpretation.word_classes import kind_of
+from nanostories.interpretation.reading import read_activations
+from nanostories.interpretation.word_classes import TaggedCorpus, kind_of
 
 
 def rows_of(model, corpus) -> list[dict]:
-    heads, _, _ = read_activations(model, corpus)
-    repeated, _, _ = read_activations(model, repeated_random_tokens(corpus, [], T))
-    return head_rows(heads, repeated)
+    return head_rows(read_activations(model, corpus).heads, induction_shares(model, corpus, []))
 
 
 def test_planted_heads_get_the_right_role():
@@ -51,6 +56,14 @@ def subject_and_main_character(words: list[str], q: int) -> tuple[int | None, st
     return subject, main
 
 
+def test_the_main_character_has_most_mentions_not_most_tokens():
+    text = "Then Zorbanika saw Tom, and Tom saw Zorbanika, and Tom did not see it, but she did."
+    corpus = TaggedCorpus.from_texts([text], gpt2(), [], block_size=64)
+    (story,) = corpus.stories
+    is_main = key_features(story, corpus)[KEY_SETS.index("main_character"), -1]
+    assert {corpus.words[story.words[k]] for k in is_main.nonzero()} == {"Tom"}
+
+
 @for_both_models
 def test_measures_equal_loops_over_pairs(any_model):
     corpus = planted_corpus(4)
@@ -77,7 +90,7 @@ def test_measures_equal_loops_over_pairs(any_model):
                     "same_token": [k for k in seen if k < q and ids[k] == ids[q]],
                     "after_same": [k for k in seen if k > 0 and ids[k - 1] == ids[q]],
                     "names": [k for k in seen if WORDS[ids[k]] in NAMES],
-                    "sentence_end": [k for k in seen if WORDS[ids[k]][0] in ".!?"],
+                    "sentence_end": [k for k in seen if k < q and WORDS[ids[k]][0] in ".!?"],
                     "subject": [k for k in seen if k == subject],
                     "main_character": [k for k in seen if WORDS[ids[k]] == main],
                 }

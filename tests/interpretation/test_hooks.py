@@ -9,7 +9,7 @@ from random_models import as_transformers, random_model
 from nanostories.interpretation.hooks import run, run_with_cache
 
 SHAPES = {name: (32,) for name in ("resid_pre", "attn_out", "resid_mid", "mlp_out", "resid_post")}
-SHAPES |= {name: (4, 8) for name in "qkvz"} | {"result": (4, 32), "post": (128,)}
+SHAPES |= {name: (4, 8) for name in "qkvz"} | {"post": (128,)}
 TO_PATCH = ["resid_pre", *"qkvz", "pattern", "attn_out", "post", "mlp_out", "resid_post"]
 
 
@@ -22,10 +22,8 @@ def test_the_explicit_path_equals_the_fast_one_and_its_parts_add_up(any_model):
     for name, shape in SHAPES.items():
         assert cache[f"blocks.2.{name}"].shape == (3, 40, *shape), name
     assert not any(part._forward_pre_hooks or part._forward_hooks for part in any_model.modules())
-    for i, block in enumerate(any_model.blocks):
+    for i in range(len(any_model.blocks)):
         here = {name: cache[f"blocks.{i}.{name}"] for name in SHAPES}
-        written = here["result"].sum(2) + block.attention_out.bias
-        torch.testing.assert_close(written, here["attn_out"], atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(here["resid_pre"] + here["attn_out"], here["resid_mid"])
         torch.testing.assert_close(here["resid_mid"] + here["mlp_out"], here["resid_post"])
 
@@ -48,11 +46,9 @@ def test_patching_goes_on_with_what_it_is_given(name, any_model):
         torch.testing.assert_close(patched_logits, their_logits)
 
 
-@pytest.mark.parametrize(
-    "name, complaint", [("blocks.0.resid_mid", "attn_out"), ("blocks.3.z", "blocks.3.z")]
-)
-def test_what_cannot_be_patched_is_refused(name, complaint):
-    with pytest.raises(ValueError, match=complaint):
+@pytest.mark.parametrize("name", ["blocks.0.resid_mid", "blocks.3.z"])
+def test_what_cannot_be_patched_is_refused(name):
+    with pytest.raises(ValueError, match=name):
         run(random_model(), torch.randint(97, (1, 8)), patches={name: torch.zeros_like})
 
 

@@ -4,7 +4,6 @@ import shlex
 
 import numpy as np
 import pytest
-from conftest import page_data
 from planted import write_corpus
 from random_models import model_to_probe, save_run, trained_on
 
@@ -13,20 +12,19 @@ from model import GPTNeo, GPTNeoConfig
 from nanostories.checkpoints.huggingface import save_hf
 from nanostories.corpus import builtin_stories
 from nanostories.corpus.tokenizer import GPT2_VOCAB_SIZE, cut
-from nanostories.pages import interpretation_pages as pages
 from nanostories.results import load, outdated
 from nanostories.tables import read_table
 
 MARKUP = "<script>document.title = 'broken'</script> Tom & <b>Mia</b>."
 HEADS = [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
-FEW = "--stories 30 --ablate 10"
+FEW = "--stories 50"
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """out/run of a tiny model, and data/tiny, whose stories begin with what would be markup."""
     directory = tmp_path_factory.mktemp("interpret")
-    stories = [f"{MARKUP} {story.text}" for story in builtin_stories.stories(40)]
+    stories = [f"{MARKUP} {story.text}" for story in builtin_stories.stories(50)]
     write_corpus(directory / "data" / "tiny", stories, stories)
     run = trained_on(directory / "data", "tiny")
     save_run(directory / "out" / "run", model_to_probe(block_size=64), **run)
@@ -71,12 +69,9 @@ def test_answers_are_patched(interpret_py, trained):
         code, _ = interpret_py(f"out/run --patch {texts} --out patched")
         assert code == 0 or "does not tell" in code
     out = trained / "patched"
-    assert sorted(path.suffix for path in out.iterdir()) == [".csv", ".json", ".png", ".svg"]
-    _, heads = load(out / "patching.json").tables
-    rows = read_table(out / "patching.csv")
-    for row, head in zip(rows, heads.rows, strict=True):
-        assert row["head"] == head["head"]
-        assert float(row["brought_back"]) == pytest.approx(head["brought_back"], rel=1e-4)
+    assert sorted(path.suffix for path in out.iterdir()) == [".json", ".png", ".svg"]
+    (heads,) = load(out / "patching.json").tables
+    assert sorted(row["head"] for row in heads.rows) == ["0.0", "0.1", "1.0", "1.1"]
 
 
 def test_published_models_read_any_corpus(interpret_py, trained):
@@ -92,7 +87,7 @@ def test_published_models_read_any_corpus(interpret_py, trained):
 MISTAKES = [
     ("api:gpt", "api:gpt"),
     ("out/run --stories 3", "--stories"),
-    (f"out/run --text '{'cat ' * 100}'", "64"),
+    (f"out/run --patch '{'cat ' * 100}' '{'dog ' * 100}'", "64"),
     ("out/run --patch 'Tom ran' 'Mia ran off'", "--patch"),
     ("out/run --patch 'Tom ran' 'Mia ran'", "--patch"),
 ]
@@ -105,37 +100,11 @@ def test_mistakes_get_one_line(interpret_py, args, named):
 
 
 # ---- The page ----
-BROWSE = """(() => {
-  const type = (id, value) => {
-    byId(id).value = value;
-    byId(id).dispatchEvent(new Event("input"));
-    return parseInt(byId("count").textContent);
-  };
-  const none = type("kind", "nothing strongly"), any = type("kind", "anything"), found = type("search", "%s");
-  type("search", "");
-  for (let i = 0; i < 9; i++) byId("more").click();
-  const cards = document.querySelectorAll(".card").length;
-  return { none, any, found, cards, text: byId("cards").textContent, title: document.title };
-})()"""  # noqa: E501
-
-
-def test_neurons_can_be_browsed(chromium, visited):
-    neurons = page_data(visited / "neurons.html")["neurons"]
-    tokens = [{neuron[f"token_{i}"].strip().lower() for i in range(1, 6)} for neuron in neurons]
-    word = max(set.union(*tokens), key=len)
-    chromium.open(visited / "neurons.html")
-    seen = chromium.run(BROWSE % word)
-    assert chromium.messages == [] and seen["cards"] == seen["any"] == len(neurons)
-    assert seen["found"] == sum(word in each for each in tokens) > 0
-    assert seen["none"] == sum(neuron["prefers"] == "" for neuron in neurons)
-    assert "<script>" in seen["text"] and seen["title"].startswith("Neurons of")
-
-
 @pytest.mark.parametrize("width, dark", [(360, False), (1400, True)])
-def test_pages_fit_the_screen_and_can_be_read(chromium, visited, tmp_path, width, dark):
-    """Many heads to a layer, contexts of long words; every text has a contrast of 4.5."""
-    long = {"context_1": [" grandmother"] * 20, "shades_1": [9] * 20, "activation_1": 9}
-    neurons = [row | long for row in page_data(visited / "neurons.html")["neurons"]]
-    (tmp_path / "neurons.html").write_bytes(pages.neurons_page("a", "en", neurons, 128))
-    chromium.open(tmp_path / "neurons.html", width=width, dark=dark)
+def test_the_neurons_page_fits_the_screen_and_can_be_read(chromium, visited, width, dark):
+    """What stories hold is no markup."""
+    chromium.open(visited / "neurons.html", width=width, dark=dark)
+    chromium.run("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+    assert chromium.run("document.title").startswith("Neurons of")
+    assert "<script>" in chromium.run("document.body.textContent")
     chromium.check_screen()

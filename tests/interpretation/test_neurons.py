@@ -8,17 +8,16 @@ from scipy.stats import false_discovery_control
 
 from nanostories.interpretation.neurons import (
     PEAKS,
-    add_contexts,
+    contexts_of,
+    mann_whitney,
     neuron_rows,
-    preferences,
     remarkable,
 )
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
-    sums = planted_reading()
-    return neuron_rows(sums, Alphabet())
+    return neuron_rows(planted_reading().neurons, Alphabet())
 
 
 def test_planted_neurons_are_found(rows):
@@ -31,27 +30,27 @@ def test_planted_neurons_are_found(rows):
 
 def test_discoveries_are_false_as_often_as_said(rows):
     """Over all kinds and layers: q is SciPy's."""
-    sums = planted_reading()
+    sums = planted_reading().neurons
     words = np.concatenate([story.words for story in sums.corpus.stories])
     counts = np.bincount(words)
     kinds = sums.corpus.kind_flags().numpy()
     means = np.concatenate(list(sums.word_sums), axis=1) / counts[:, None]
-    _, p = preferences(means, counts, kinds[kinds.any(1)])
+    _, p = mann_whitney(means, counts, kinds[kinds.any(1)])
     expected = false_discovery_control(p.flatten()).min()
     assert min(row["q_name"] for row in rows) == pytest.approx(expected)
 
 
 def test_contexts_show_the_activations_around_the_highest(rows):
-    sums = planted_reading()
-    row = dict(rows[3])
-    add_contexts([row], planted_model(), sums, Alphabet())
+    sums = planted_reading().neurons
+    row = rows[3]
+    contexts = contexts_of(row, planted_model(), sums, Alphabet())
     assert row["activation_1"] == pytest.approx(sums.highest[0, 3].max().item())
-    for rank in PEAKS:
-        assert row[f"activation_{rank}"] <= row["activation_1"]
-        context = [piece.strip() for piece in row[f"context_{rank}"]]
-        assert context[row[f"peak_{rank}"]] == row[f"token_{rank}"] == WORDS[7]
-        fires = [activation > 1 for activation in row[f"shades_{rank}"]]
-        assert fires == [word == WORDS[7] for word in context]
+    for rank, context in zip(PEAKS, contexts, strict=True):
+        activation = context.activations[context.place]
+        assert activation == pytest.approx(row[f"activation_{rank}"])
+        words = [piece.strip() for piece in context.pieces]
+        assert words[context.place] == row[f"token_{rank}"] == WORDS[7]
+        assert [x > 1 for x in context.activations] == [word == WORDS[7] for word in words]
 
 
 def test_preferences_equal_counting_and_permuting():
@@ -62,7 +61,7 @@ def test_preferences_equal_counting_and_permuting():
     counts = rng.integers(2, 40, 60)
     kinds = rng.random((2, 60)) < 0.3
     means[kinds[0], 1] += 0.8
-    auc, p = preferences(means, counts, kinds)
+    auc, p = mann_whitney(means, counts, kinds)
     stratum = np.log2(counts).astype(int)
     for kind, neuron in np.ndindex(2, 4):
         wins = []
@@ -75,6 +74,6 @@ def test_preferences_equal_counting_and_permuting():
         order = np.arange(60)
         for each in np.unique(stratum):
             order[stratum == each] = rng.permutation(order[stratum == each])
-        shuffled.append(preferences(means, counts, kinds[:, order])[0])
+        shuffled.append(mann_whitney(means, counts, kinds[:, order])[0])
     assert p == pytest.approx((np.array(shuffled) >= auc).mean(0), abs=0.05)
     assert p[0, 1] < 0.01

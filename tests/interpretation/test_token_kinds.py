@@ -8,7 +8,7 @@ from random_models import model_to_probe, save_run, trained_on
 
 import probe
 from nanostories.corpus.tokenizer import gpt2
-from nanostories.interpretation.token_kinds import KINDS, loss_tables, token_kinds
+from nanostories.interpretation.token_kinds import TOKEN_KINDS, loss_tables, token_kinds
 from nanostories.pages.shaded_stories import shaded_stories
 from nanostories.results import load
 
@@ -31,15 +31,15 @@ def test_kinds_of_a_story_s_tokens():
     (kinds,) = token_kinds([STORY], tokenizer)
     found = []
     for i, kind in zip(tokenizer.encode(STORY), kinds):
-        found.append(f"{tokenizer.decode([i]).strip()}: {KINDS[kind]}")
+        found.append(f"{tokenizer.decode([i]).strip()}: {TOKEN_KINDS[kind]}")
     assert found == EXPECTED.strip().replace("\n", " | ").split(" | ")
-    assert KINDS[kinds[-1]] == "end of the story"
+    assert TOKEN_KINDS[kinds[-1]] == "end of the story"
 
 
 def test_without_english_lists_all_words_are_alike():
     texts = ["Der Hund sah den Mann. Dann lief der Hund weg."]
     kinds = token_kinds(texts, gpt2())
-    found = {KINDS[kind] for kind in kinds[0]}
+    found = {TOKEN_KINDS[kind] for kind in kinds[0]}
     assert "content word, again" in found and "function word" not in found
     tables = loss_tables(kinds, {"m": [np.ones(len(kinds[0]))]})
     assert "do not look English" in tables[0].about
@@ -73,7 +73,7 @@ def test_kinds_and_positions_sum_to_the_mean_loss(instruct_data_dir, runs, comma
 def test_a_model_that_knows_repeated_names_is_seen():
     texts = ["Then Tom saw Mia. Then Tom hugged Mia and Tom was happy."] * 3
     kinds = token_kinds(texts, gpt2())
-    again = KINDS.index("name, again")
+    again = TOKEN_KINDS.index("name, again")
     plain = [np.full(len(own), 2.0) for own in kinds]
     planted = [np.where(own == again, 0.0, 2.0) for own in kinds]
     _, _, gains, _ = loss_tables(kinds, {"plain": plain, "planted": planted})

@@ -227,7 +227,6 @@ def test_a_number_decides_what_is_drawn_and_nothing_else_does():
 MODELS = {
     "width": random_model(n_embd=36),
     "weights": random_model(),
-    "class": torch.nn.Linear(2, 2),
 }
 MODELS["weights"].ln_f.weight.data[3] = torch.nan
 with torch.device("meta"):  # without memory

@@ -11,7 +11,14 @@ from tokenizer_texts import TEXT, count_tokens
 from nanostories.corpus.tokenizer import cut
 from nanostories.generation.backends import LocalBackend
 from nanostories.pages import story_page as pages
-from nanostories.pages.lessons import Claim, Lesson, find_lessons, lessons_at, read
+from nanostories.pages.lessons import (
+    Claim,
+    Lesson,
+    Mention,
+    find_lessons,
+    inspect,
+    lessons_at,
+)
 
 
 def held(model) -> set[str]:
@@ -45,7 +52,7 @@ def page_with(tmp_path, monkeypatch, lessons):
     return path
 
 
-OPENED = """measure(data.lessons[%d]).then((now) => [
+OPENED = """measureAgain(data.lessons[%d]).then((now) => [
   now,
   data.lessons[%d].claims.map((claim) => claim.measured),
   tab,
@@ -61,8 +68,8 @@ def test_the_page_measures_what_was_measured(chromium, tmp_path, monkeypatch):
 
     def all_hold(model, means, words, stories):
         third, place = model(torch.tensor([ids]))[0][0, :-1].softmax(-1).topk(3).values[:, 2].max(0)
-        reader = functools.partial(read, model, means)
-        lessons = list(lessons_at(reader, ids, 30, (third.item(), place.item() + 1), 11))
+        mention = Mention(0.5, ids, 30, third.item(), place.item() + 1)
+        lessons = list(lessons_at(functools.partial(inspect, model, means), mention, 11))
         for lesson in lessons:
             for claim in lesson.claims:
                 claim.low, claim.high = 0.0, 1.0

@@ -9,8 +9,7 @@ import pytest
 from random_models import random_model, save_run
 
 import report
-from nanostories.pages.found import PICTURES, Found
-from nanostories.pages.stories import end_of
+from nanostories.pages.result_files import PICTURES, ResultFiles
 from nanostories.results import Table, save
 
 MARKUP = "<script>document.title = 'broken'</script> <b>Bold</b> & </body>"
@@ -87,7 +86,7 @@ def report_py(command_line, tmp_path):
 
 def sections(*directories) -> dict[str, str]:
     """{title: HTML}"""
-    page = report.make_report(Found(directories)).decode()
+    page = report.make_report(ResultFiles(directories)).decode()
     pattern = r'<section id="section-\d+"><details[^>]*><summary><h2>(.*?)</h2></summary>'
     return dict(re.findall(pattern + "(.*?)</details></section>", page, re.DOTALL))
 
@@ -168,7 +167,35 @@ def test_the_overview_joins_what_the_commands_found(out):
         save_table(out / "grades.json", "scores", SCORES, notes={name: note}, **judged)
         section, rows = overview(out)
         assert "<b>0.8" not in section and f"b, consistency: {note}" in section
-        assert rows["a"]["grammar"] == "70%" and "a, grammar: was trained on" in section
+        assert "<b>" not in rows["a"]["grammar"] and "a, grammar: was trained on" in section
+
+
+@pytest.mark.parametrize("c, n_bold", [([0.2, 0.1, 0.3], 0), ([0.95, 0.92, 0.98], 1)])
+def test_a_figure_with_a_note_makes_no_other_the_best(out, c, n_bold):
+    """b has a note, and is better than a; c is worse than a, or better than both."""
+    shutil.copytree(out / "a", out / "c")
+    scores = [*SCORES[:2], {"run": "c", "consistency": c}]
+    notes = {"b": "stories by the judge itself"}
+    save_table(out / "grades.json", "scores", scores, notes=notes, judge="x", set="eval")
+    assert overview(out)[0].count("<b>0.") == n_bold
+
+
+def test_the_overview_takes_results_of_today_and_says_what_is_out_of_date(out):
+    """From several files: the comparison of all runs was made before the stories of a changed."""
+    samples = out / "a" / "samples/eval.jsonl"
+
+    def save_flags(path, n: int) -> None:
+        row = {"run": "a", "set": "eval", "flagged": "copy", "completions": f"{n} of 9"}
+        save(path, "rouge.py", [Table("", [row], facts={"kind": "flags"})], [], [samples])
+
+    save_flags(out / "rouge.json", 9)
+    write_samples(samples, ["Another prompt"], "Another end.")
+    section, rows = overview(out)
+    assert rows["a"]["flagged as copies"] == "9 of 9"
+    assert "a, flagged as copies: out of date: a/samples/eval.jsonl changed since" in section
+    save_flags(out / "a" / "rouge.json", 1)
+    section, rows = overview(out)
+    assert rows["a"]["flagged as copies"] == "1 of 9" and "out of date" not in section
 
 
 def test_the_runs_are_those_of_their_logs(out):
@@ -210,8 +237,6 @@ def test_results_of_what_has_changed_since_say_so(out):
 DAMAGE = [  # file, bytes that are replaced, by these
     ("grades.json", b"{", b""),
     ("probe.json", b'"rows"', b'"lines"'),
-    ("instruct.json", b'"notes": {}', b'"notes": 3'),
-    ("grades.svg", b"</svg>", b""),
     ("a/log.csv", b"5", b"x"),
     ("a/best.pt", b"PK", b"XX"),
     ("b/samples/train.jsonl", b'"', b""),
@@ -249,14 +274,8 @@ def test_forty_runs_are_below_5_mb(made, tmp_path):
         for name in ("rouge.json", "rouge.svg"):
             shutil.copy(made / "a" / name, run)
         enlarge(run / "rouge.svg", 1_000_000)
-    page = report.make_report(Found([tmp_path]))
+    page = report.make_report(ResultFiles([tmp_path]))
     assert 2_000_000 < len(page) < 5_000_000 and b"run-39" in page
-
-
-@pytest.mark.parametrize("prompt, start", [("word " * 100, "… word"), ("昔々" * 200, "… 昔")])
-def test_the_end_of_a_long_prompt_is_shown(prompt, start):
-    """From a whole word on, or as it is in a script without spaces."""
-    assert end_of(prompt).startswith(start) and 290 < len(end_of(prompt)) <= 302
 
 
 # ---- In a browser ----

@@ -300,9 +300,9 @@ def test_a_header_is_asked_for_as_python_writes_it(open_page):
         page.run(f"document.querySelector('[data-field=\"{field}\"]').value = '{text}'")
     header = "Words: jump, frog, red\nFeatures: Dialogue, BadEnding\n"
     header += "Summary: A frog jumps.\nRandom sentence: It was cold.\n"
-    assert page.run("prompt()") == f"{header}Story:"
+    assert page.run("promptText()") == f"{header}Story:"
     page.run("$('beginning').value = 'One day '")
-    assert page.run("prompt()") == f"{header}Story:\n\nOne day"
+    assert page.run("promptText()") == f"{header}Story:\n\nOne day"
 
 
 @pytest.mark.parametrize("width, dark", [(360, True), (1400, False)])

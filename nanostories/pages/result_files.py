@@ -2,52 +2,44 @@
 The files that commands left below some directories; those that cannot be read are named and left
 out.
 
->>> found = Found([Path("out")])
->>> found.contents("log.csv", read_curve)  # {path: rows}; found.damaged has a line for each other
+>>> files = ResultFiles([Path("out")])
+>>> files.contents("log.csv", read_curve)  # {path: rows}; files.damaged has a line for each other
 """
 
-import csv
 import html
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 
+from nanostories.cli import UserError
+from nanostories.files import read_json
 from nanostories.pages.html import image
+from nanostories.results import Result, load, outdated
 
 PICTURES = 3_000_000  # bytes of HTML: keeps the page of forty runs below 5 MB
-# Errors from reading a file that was cut short, or written by another version; RuntimeError:
-# weights of another shape
-DAMAGED = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    EOFError,
-    RuntimeError,
-    csv.Error,
-)
 
 
-class Found:
+class ResultFiles:
     def __init__(self, directories: Sequence[Path]):
         self.top = Path(os.path.commonpath([directory.resolve() for directory in directories]))
         self.damaged: list[str] = []
         self.room_for_pictures = PICTURES
-        files = set()
+        paths = set()
         for directory in directories:
-            files.update(files_below(directory.resolve()))
-        self.files = sorted(files, key=lambda path: (len(path.parts), path))
+            paths.update(files_below(directory.resolve()))
+        self.paths = sorted(paths, key=lambda path: (len(path.parts), path))
 
     def contents(self, pattern: str, parse: Callable) -> dict[Path, object]:
         """{path: parse(path)}, of the files that have any content."""
         contents = {}
-        for path in self.files:
-            if path.match(pattern):
-                contents[path] = self.read(path, parse)
-        return {path: content for path, content in contents.items() if content}
+        for path in self.paths:
+            content = self.read(path, parse) if path.match(pattern) else None
+            if content:
+                contents[path] = content
+        return contents
 
     def read(self, path: Path, parse: Callable):
         """parse(path); None if there is no such file, or if it is damaged."""
@@ -55,12 +47,24 @@ class Found:
             return None
         try:
             return parse(path)
-        except DAMAGED as error:
+        except UserError as error:
             reason = str(error).removeprefix(f"{path}: ")
             line = f"{path}: left out, as it cannot be read ({reason})"
             if line not in self.damaged:
                 self.damaged.append(line)
             return None
+
+    @cached_property
+    def results(self) -> list[tuple[Path, Result, str]]:
+        """What commands found, and why it is out of date, or ""; these come last."""
+        results = []
+        for path, result in self.contents("*.json", read_result).items():
+            out_of_date = ""
+            changed = ", ".join(outdated(result, path.parent))
+            if changed:
+                out_of_date = f"out of date: {changed} changed since; run {result.command} again"
+            results.append((path, result, out_of_date))
+        return sorted(results, key=lambda row: row[2] != "")
 
     # ---- On the page, which lies in the top directory ----
     def label(self, path: Path) -> str:
@@ -76,7 +80,9 @@ class Found:
     def picture(self, path: Path) -> str:
         """HTML of an SVG; a link to the PNG beside it when the page has no room for it; "" if there
         is none."""
-        shown = self.read(path, lambda path: image(path.read_bytes(), self.label(path))) or ""
+        if not path.exists():
+            return ""
+        shown = image(path.read_bytes(), self.label(path))
         if len(shown) > self.room_for_pictures:
             return f"<p>{self.link(path.with_suffix('.png'))}</p>"
         self.room_for_pictures -= len(shown)
@@ -93,3 +99,8 @@ def files_below(top: Path) -> Iterator[Path]:
                 folders.remove(folder)
         for name in names:
             yield Path(directory, name)
+
+
+def read_result(path: Path) -> Result | None:
+    """None for the JSON of something else, such as config.json."""
+    return load(path) if "tables" in read_json(path) else None
