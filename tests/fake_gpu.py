@@ -133,9 +133,9 @@ def require_on_gpu(state: TrainingState) -> None:
     assert all(x.is_cuda and x.dtype == torch.float32 for x in tensors)
 
 
-def steps(state: TrainingState, n=N_STEPS, loss_of=None, data=None) -> None:
+def steps(state: TrainingState, n=N_STEPS, loss_of=None) -> None:
     loss_of = loss_of or train.training_loss(state.model, state.config, state.corpus)
-    batches = Batches(data or state.corpus, state.config, SINGLE_PROCESS)
+    batches = Batches(state.corpus, state.config, SINGLE_PROCESS)
     for step in range(n):
         train.train_step(state, loss_of, batches.for_step(step))
     require_on_gpu(state)
@@ -197,56 +197,44 @@ CASES = {
 
 
 # ---- Mistakes, planted ----
-def loss_that_waits() -> None:
-    state = new_state()
-    loss_of = train.next_token_loss(state.model, state.config, state.corpus)
-
-    def waiting(inputs, targets):
-        loss = loss_of(inputs, targets)
-        assert loss.item()
-        return loss
-
-    steps(state, loss_of=waiting)
-
-
-def data_on_the_cpu() -> None:
-    steps(new_state(), data=corpus(torch.device("cpu")))
-
-
-def sums_on_the_cpu() -> None:
-    state = new_state()
-    state.sums = torch.zeros(3)
-    steps(state)
-
-
-def no_autocast() -> None:
-    state = new_state()
-    state.autocast = contextlib.nullcontext()
-    steps(state)
-
-
-def momentum_left_on_the_cpu() -> None:
-    state = new_state(optimizer="muon")
+def steps_with(plant, **settings) -> None:
+    """plant(state) makes the mistake, after one good step; what it returns is the loss."""
+    state = new_state(**settings)
     steps(state, 1)
+    steps(state, 1, loss_of=plant(state))
+
+
+def in_the_loss(change, state):
+    loss_of = train.next_token_loss(state.model, state.config, state.corpus)
+    return lambda inputs, targets: change(loss_of(inputs, targets))
+
+
+def waiting(loss):
+    return loss + loss.item()
+
+
+def with_table(loss):
+    return loss * torch.tensor([1.0, 1.0], device=CUDA).mean()
+
+
+def data_on_the_cpu(state) -> None:
+    state.corpus = corpus(torch.device("cpu"))
+
+
+def sums_on_the_cpu(state) -> None:
+    state.sums = torch.zeros(3)
+
+
+def no_autocast(state) -> None:
+    state.autocast = contextlib.nullcontext()
+
+
+def momentum_left_on_the_cpu(state) -> None:
     for values in state.optimizers[0].state.values():
         values["momentum_buffer"] = values["momentum_buffer"].cpu()
-    steps(state, 1)
 
 
-def table_from_the_host() -> None:
-    state = new_state()
-    loss_of = train.next_token_loss(state.model, state.config, state.corpus)
-
-    def with_table(inputs, targets):
-        weights = torch.tensor([1.0, 1.0], device=inputs.device)
-        return loss_of(inputs, targets) * weights.mean()
-
-    steps(state, loss_of=with_table)
-
-
-def mask_for_each_layer() -> None:
-    state = new_state(n_layer=4)
-
+def mask_for_each_layer(state) -> None:
     def attention_of(story_starts=None):
         def attend(layer, q, k, v):
             visible = attention.visibility(q, state.config.window_size, story_starts)
@@ -255,17 +243,16 @@ def mask_for_each_layer() -> None:
         return attend
 
     state.model.attention = attention_of
-    steps(state)
 
 
 PLANTED = {
-    "wait": loss_that_waits,
-    "data on the CPU": data_on_the_cpu,
-    "sums on the CPU": sums_on_the_cpu,
-    "no autocast": no_autocast,
-    "momentum on the CPU": momentum_left_on_the_cpu,
-    "table from the host": table_from_the_host,
-    "mask for each layer": mask_for_each_layer,
+    "wait": partial(steps_with, partial(in_the_loss, waiting)),
+    "data on the CPU": partial(steps_with, data_on_the_cpu),
+    "sums on the CPU": partial(steps_with, sums_on_the_cpu),
+    "no autocast": partial(steps_with, no_autocast),
+    "momentum on the CPU": partial(steps_with, momentum_left_on_the_cpu, optimizer="muon"),
+    "table from the host": partial(steps_with, partial(in_the_loss, with_table)),
+    "mask for each layer": partial(steps_with, mask_for_each_layer, n_layer=4),
 }
 
 if __name__ == "__main__":

@@ -58,9 +58,6 @@ def test_tables(tmp_path):
     write_table(path, [dict(run="a, b", loss=1.23456789), dict(run="c", loss=None, n=3)])
     rows = [dict(run="a, b", loss="1.23457", n=""), dict(run="c", loss="", n="3")]
     assert read_table(path) == rows
-    path.write_text(path.read_text()[:-3])
-    with pytest.raises(ValueError, match="a.csv"):
-        read_table(path)
 
 
 @pytest.mark.parametrize("delimiter", ",;\t")
