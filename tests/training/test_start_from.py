@@ -72,10 +72,8 @@ def test_a_resumed_run_needs_its_source_no_more(config, source, tmp_path):
     assert train(TrainConfig(**config), resume=True) == (run, True)
     assert_same_run(run, whole)
     recorded = json.loads((run / "config.json").read_text())
-    expected = dict(start_from=name, architecture="gpt2", dropout=0.1, window_size=24)
-    for key in ("block_size", "n_layer", "n_head", "n_embd"):
-        expected[key] = SHAPE[key]
-    assert expected.items() <= recorded.items()
+    expected = SHAPE | dict(start_from=name, architecture="gpt2", dropout=0.1, window_size=24)
+    assert expected.items() <= (recorded | {"vocab_size": 300}).items()
 
 
 @pytest.mark.parametrize(
@@ -101,9 +99,8 @@ def test_bigram_embeddings_are_singular_vectors_of_the_information_of_neighbors(
     rng = np.random.default_rng(0)
     tokens = np.minimum(rng.integers(0, 12, 5000), rng.integers(0, 12, 5000))  # 12 does not occur
     tokens[1::2] = (5 * tokens[::2] + tokens[1::2] % 3) % 12
-    joint = np.zeros((13, 13))
-    np.add.at(joint, (tokens[:-1], tokens[1:]), 1)
-    counts = np.bincount(tokens, minlength=13)
+    joint, _, _ = np.histogram2d(tokens[:-1], tokens[1:], bins=range(14))
+    counts, _ = np.histogram(tokens, bins=range(14))
     products = np.outer(counts, counts)
     information = np.log(np.maximum(joint, 1e-9) / (products / 5000 + 1)).clip(0)
     left, sizes, right = np.linalg.svd(information * np.sqrt(products))
