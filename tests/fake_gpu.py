@@ -198,10 +198,9 @@ CASES = {
 
 # ---- Mistakes, planted ----
 def steps_with(plant, **settings) -> None:
-    """plant(state) makes the mistake, after one good step; what it returns is the loss."""
+    """plant(state) makes the mistake; what it returns is the loss."""
     state = new_state(**settings)
-    steps(state, 1)
-    steps(state, 1, loss_of=plant(state))
+    steps(state, loss_of=plant(state))
 
 
 def in_the_loss(change, state):
@@ -221,17 +220,8 @@ def data_on_the_cpu(state) -> None:
     state.corpus = corpus(torch.device("cpu"))
 
 
-def sums_on_the_cpu(state) -> None:
-    state.sums = torch.zeros(3)
-
-
 def no_autocast(state) -> None:
     state.autocast = contextlib.nullcontext()
-
-
-def momentum_left_on_the_cpu(state) -> None:
-    for values in state.optimizers[0].state.values():
-        values["momentum_buffer"] = values["momentum_buffer"].cpu()
 
 
 def mask_for_each_layer(state) -> None:
@@ -248,9 +238,7 @@ def mask_for_each_layer(state) -> None:
 PLANTED = {
     "wait": partial(steps_with, partial(in_the_loss, waiting)),
     "data on the CPU": partial(steps_with, data_on_the_cpu),
-    "sums on the CPU": partial(steps_with, sums_on_the_cpu),
     "no autocast": partial(steps_with, no_autocast),
-    "momentum on the CPU": partial(steps_with, momentum_left_on_the_cpu, optimizer="muon"),
     "table from the host": partial(steps_with, partial(in_the_loss, with_table)),
     "mask for each layer": partial(steps_with, mask_for_each_layer, n_layer=4),
 }

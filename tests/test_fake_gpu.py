@@ -73,8 +73,6 @@ def test_where_more_is_found_nothing_waits_but_once_in_an_evaluation(found):
     [
         ("wait", "wait in waiting"),
         ("data on the CPU", "FakeTensorDeviceMismatchError"),
-        ("sums on the CPU", "FakeTensorDeviceMismatchError"),
-        ("momentum on the CPU", "FakeTensorDeviceMismatchError"),
         ("no autocast", "float32 product in add_mlp"),
         ("table from the host", "copy from the host in with_table"),
     ],

@@ -9,6 +9,7 @@ import pytest
 from story_files import misread, run_prepare, stories_in, write_stories
 from tokenizer_texts import count_tokens
 
+from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers, sources
 from nanostories.corpus.instruct_headers import StoryWithHeader, story_tokens
 from nanostories.corpus.token_files import load_meta
@@ -103,13 +104,10 @@ def test_the_published_instruct_files(tmp_path, monkeypatch):
     stories = stories_in(tmp_path / "instruct", "train")
     assert stories[0] == "Words: 0, b, c\nRandom sentence: It is 0.\nStory:\n\nIt is 0.\nOh!"
     assert stories[-1] == "Features: Twist\nSummary: It \ufffdruns.\nStory:\n\nIt ran."
-    # The ten stories that are in val are not here, though their headers are others.
-    assert len(stories) == 31
-    first = "Summary: 30, b, c\nRandom sentence: It is 30.\nStory:"
-    assert stories_in(tmp_path / "instruct", "val")[0].startswith(first)
     counts = load_meta(tmp_path / "instruct")["cleaning"]
     assert counts["without a header dropped"] == 1
-    assert counts["validation stories dropped from train"] == 10
+    # though their headers are others
+    assert counts["validation stories dropped from train"] == 10 == 41 - len(stories)
 
 
 def test_builtin_under_headers(instruct_data_dir):
@@ -153,8 +151,8 @@ def test_a_row_of_synthesize_keeps_its_own_fields_as_its_header(tmp_path):
             assert story.fields.items() <= dict(words="eat", sentence=story.story).items()
     assert len(headers) > 30
     (tmp_path / "bad.jsonl").write_text('{"text": 3, "words": ["ran"]}\n')
-    with pytest.raises(SystemExit, match="bad.jsonl: no story in line 1"):
-        run_prepare("--input", tmp_path / "bad.jsonl", "--headers", "--name", "y", *to)
+    with pytest.raises(UserError, match="bad.jsonl: no story in line 1"):
+        list(sources.read_files([tmp_path / "bad.jsonl"], headers=True))
 
     table = pytest.importorskip("pyarrow").Table.from_pylist(rows)
     parquet = tmp_path / "stories.parquet"

@@ -18,18 +18,12 @@ from nanostories.corpus.tokenizer import (
 
 def test_every_text_comes_back_to_the_byte(any_tokenizer):
     rng = random.Random(0)
-    for _ in range(300):
-        text = random_text(rng)
+    many_spaces = f"a{' ' * 1_000_000}b{chr(10) * 1_000_000}c"
+    for text in [many_spaces, *(random_text(rng) for _ in range(300))]:
         ids = any_tokenizer.encode(text)
         assert any_tokenizer.decode_bytes(ids) == text.encode()
         assert any_tokenizer.decode(ids) == text
-        assert any_tokenizer.end_of_text not in ids
-        assert all(0 <= i < any_tokenizer.vocab_size for i in ids)
-
-
-def test_a_million_spaces_come_back():
-    text = f"a{' ' * 1_000_000}b{chr(10) * 1_000_000}c"
-    assert gpt2().decode(gpt2().encode(text)) == text
+        assert 0 <= min(ids, default=0) and max(ids, default=0) < any_tokenizer.end_of_text
 
 
 def test_stories_in_one_call_are_the_same_as_one_by_one(any_tokenizer):
