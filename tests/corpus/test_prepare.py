@@ -79,19 +79,6 @@ def test_vocabulary_is_learned_from_train_alone(tmp_path):
     assert text_identity(tmp_path / "gone") == tmp_path / "gone"
 
 
-@pytest.mark.parametrize("ending", [".txt.gz", ".jsonl.gz", ".parquet"])
-def test_every_kind_of_file_gives_the_same_stories(tmp_path, ending):
-    stories = [story for story in STORIES + ODD_STORIES if END not in story]
-    path = tmp_path / f"stories{ending}"
-    if ending == ".parquet":
-        write_parquet(path, [*stories, None])
-        stories.append("")
-    else:
-        write = write_jsonl if "jsonl" in ending else write_stories
-        path.write_bytes(gzip.compress(write(tmp_path / "plain", stories).read_bytes()))
-    assert [story.strip() for story in sources.read_files([path])] == stories
-
-
 def prepared_stories(data_dir: Path, source: Path, *flags) -> list[str]:
     """Of both splits, sorted, by the command line."""
     to = ("--name", "x", "--vocab_size", 300, "--data_dir", data_dir)
@@ -99,21 +86,30 @@ def prepared_stories(data_dir: Path, source: Path, *flags) -> list[str]:
     return sorted(stories_in(data_dir / "x", "train") + stories_in(data_dir / "x", "val"))
 
 
-@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
-def test_the_column_of_the_stories_is_the_one_that_is_named(tmp_path, ending):
-    """Also where there is a column "text", and in every file of a folder."""
+@pytest.mark.parametrize("ending", [".txt.gz", ".csv", ".csv.gz", ".jsonl.gz", ".parquet"])
+def test_every_kind_of_file_gives_the_same_stories(tmp_path, ending):
+    """Of the column that is named, also where there is a column "text"; from all files of a
+    folder."""
     folder = tmp_path / "mine"
     folder.mkdir()
-    for i, stories in enumerate((STORIES[:200], STORIES[200:])):
+    stories = [story for story in STORIES + ODD_STORIES if END not in story]
+    for i, part in enumerate((stories[:200], stories[200:])):
         path = folder / f"{i}{ending}"
-        if ending == ".parquet":
-            write_parquet(path, stories, "body")
-        elif ending == ".jsonl":
-            write_jsonl(path, stories, "body")
-        else:
+        if ".txt" in ending:
+            write_stories(path, part)
+        elif ".jsonl" in ending:
+            write_jsonl(path, part, "body")
+        elif ".csv" in ending:
             with path.open("w", encoding="utf-8-sig", newline="") as file:
-                csv.writer(file).writerows([["text", "body"], *(["no story", x] for x in stories)])
-    assert prepared_stories(tmp_path, folder, "--column", "body") == sorted(STORIES)
+                csv.writer(file).writerows([["text", "body"], *(["no story", x] for x in part)])
+        else:
+            write_parquet(path, [*part, None], "body")
+        if path.suffix == ".gz":
+            path.write_bytes(gzip.compress(path.read_bytes()))
+    if ".txt" in ending:
+        assert prepared_stories(tmp_path, folder) == sorted(stories)
+        return
+    assert prepared_stories(tmp_path, folder, "--column", "body") == sorted(stories)
     with pytest.raises(SystemExit, match=f"0{ending}: no story in .*--column"):
         prepared_stories(tmp_path, folder, "--column", "Body")
 

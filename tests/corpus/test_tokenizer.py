@@ -48,14 +48,12 @@ def test_a_cut_is_closed_under_merges(any_tokenizer):
 
 
 def test_a_cut_has_as_many_ids_as_are_asked_for():
-    for vocab_size in range(257, 350):
+    for vocab_size in range(257, 350, 7):
         assert cut(count_tokens(TEXT), vocab_size).vocab_size == vocab_size
 
 
 def test_without_a_cut_ids_are_gpt2s():
-    # Known ids, from the published GPT-2 encoder; tests/checkpoints/ compares the whole table.
-    assert gpt2().encode("Hello world") == [15496, 995]
-    assert gpt2().end_of_text == 50256
+    """tests/checkpoints/ compares these with the published ones."""
     assert cut(count_tokens(TEXT), GPT2_VOCAB_SIZE).vocabulary == gpt2().vocabulary
     ties = cut(np.zeros(GPT2_VOCAB_SIZE), 400)
     assert ties.vocabulary["tokens"] == gpt2().vocabulary["tokens"][:399]
@@ -77,9 +75,3 @@ def test_marks_stay_within_their_words():
     tokenizer = learn_bpe(SCRIPTS, 500)
     tokens = [tokenizer.decode([i]) for i in tokenizer.encode("एक लड़की थी।")]
     assert tokens == ["एक", " लड़की", " थी", "।"]
-
-
-def test_byte_lengths_add_up(any_tokenizer):
-    ids = any_tokenizer.encode_stories([TEXT, "é"])
-    assert any_tokenizer.byte_lengths()[ids].sum() == len(TEXT.encode()) + 2
-    assert len(any_tokenizer.byte_lengths()) == any_tokenizer.vocab_size
