@@ -71,8 +71,7 @@ def test_loss_and_gradients_of_the_model_are_those_of_a_cpu_and_never_wait_for_t
         forward = compiled_if(compiled and device == "cuda", model)
         for mode in ("default", "error"):  # the first time compiles
             model.zero_grad()
-            if device == "cuda":
-                torch.cuda.set_sync_debug_mode(mode)
+            torch.cuda.set_sync_debug_mode(mode)
             starts = story_starts(tokens[:, :-1], end_of_text=0) if packed else None
             with torch.autocast(device, HALF, enabled=device == "cuda"):
                 _, loss = forward(tokens[:, :-1], tokens[:, 1:], starts)

@@ -42,7 +42,11 @@ def make_stories(data_dir: Path) -> None:
 @pytest.fixture
 def toys(monkeypatch, tmp_path):
     """Toy sizes for all benches, in this process, nothing compiled."""
-    toy_run = settings(tmp_path, tmp_path) | {"data": "builtin", "max_minutes": 0.0}
+    toy_run = settings(tmp_path, tmp_path) | {
+        "data": "builtin",
+        "max_minutes": 0.0,
+        "keep_checkpoints": 1,
+    }
     for name in ("name", "out_dir", "learning_rate"):  # which benches set themselves
         del toy_run[name]
 

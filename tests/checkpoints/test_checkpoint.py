@@ -155,21 +155,15 @@ def test_a_run_finds_its_own_corpus_and_takes_no_other(tmp_path, command_line):
     assert open_model(str(run)).evaluation_corpus() == data
 
     renamed = data.rename(data.with_name("x-1"))  # as prepare.py does
-    strangers = data.with_name("x-0")
-    strangers.mkdir()
-    (strangers / "meta.json").write_text("{}")
     write_corpus(data, stories[:20], stories[20:])
+    shutil.copytree(data, data.with_name("x-0"))
     assert open_model(str(run)).evaluation_corpus() == renamed
 
     shutil.rmtree(renamed)
     write_rows(run / "samples/eval.jsonl", rows_of(endings(stories[:4]), stories, 1))
-    for command, flags in {
-        "sample": ["--eval", 3, "--model"],
-        "rouge": [],
-        "grade": ["--no_judge"],
-        "interpret": [],
-    }.items():
-        message, _ = command_line(import_module(command), tmp_path)(*flags, run)
+    for command in ("sample --eval 3 --model", "rouge", "grade --no_judge", "interpret"):
+        name, *flags = command.split()
+        message, _ = command_line(import_module(name), tmp_path)(*flags, run)
         assert "was trained on other stories than" in message, command
     shutil.rmtree(data)
     assert open_model(str(run)).evaluation_corpus() == data

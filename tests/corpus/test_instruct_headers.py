@@ -85,6 +85,12 @@ def read_corpus(directory: Path, *splits: str) -> list[StoryWithHeader]:
     return [instruct_headers.read(text) for text in texts]
 
 
+def with_headers(data_dir: Path, source: Path) -> list[StoryWithHeader]:
+    flags = ("--headers", "--name", "x", "--data_dir", data_dir, "--val_share", 0.2)
+    run_prepare("--input", source, *flags)
+    return read_corpus(data_dir / "x", "train", "val")
+
+
 def test_the_published_instruct_files(tmp_path, monkeypatch):
     """Their layout and slips: a fragment first, a summary below, bytes cut from a quotation
     mark."""
@@ -127,25 +133,20 @@ def test_builtin_under_headers(instruct_data_dir):
 
 def test_a_row_of_synthesize_keeps_its_own_fields_as_its_header(tmp_path):
     """Some of them, as in the published texts; another row gets a header made from its story."""
-    own = {
-        "words": ["win", "frog", "red"],
-        "features": ["Twist"],
-        "summary": "A frog\nwins.",
-        "sentence": "It won.",
-    }
+    own = dict(
+        words=["win", "frog"], features=["Twist"], summary="A frog\nwins.", sentence="It won."
+    )
     rows = [own | dict(text=f"A frog, number {i}, is here.\n\nIt won.") for i in range(150)]
     rows += [dict(text=f"Tom {i} ate.", words=[], features=[]) for i in range(50)]
     jsonl = tmp_path / "stories.jsonl"
     jsonl.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    to = ("--data_dir", tmp_path, "--val_share", 0.2)
-    run_prepare("--input", jsonl, "--headers", "--name", "x", *to)
-    found = read_corpus(tmp_path / "x", "train", "val")
+    found = with_headers(tmp_path, jsonl)
     assert sorted(story.story for story in found) == sorted(row["text"] for row in rows)
-    own |= dict(words="win, frog, red", features="Twist", summary="A frog wins.")
+    shown = dict(words="win, frog", features="Twist", summary="A frog wins.", sentence="It won.")
     headers = set()
     for story in found:
         if "frog" in story.story:
-            assert story.fields.items() <= own.items()
+            assert story.fields.items() <= shown.items()
             headers.add(story.header)
         else:
             assert story.fields.items() <= dict(words="eat", sentence=story.story).items()
@@ -171,10 +172,8 @@ def test_your_own_stories_get_headers_of_the_cleaned_text(tmp_path):
             texts.append(f"{speech} Then Tom {i} ate.\n\n\nBye.")
     given = "Summary: A given one.\nStory:\n\nIt ran."
     path = write_stories(tmp_path / "t.txt", [*map(misread, texts), given])
-    to = ("--name", "x", "--data_dir", tmp_path, "--val_share", 0.2)
-    run_prepare("--input", path, "--headers", *to)
+    stories = with_headers(tmp_path, path)
     assert load_meta(tmp_path / "x")["headers"] == sources.ANY
-    stories = read_corpus(tmp_path / "x", "train", "val")
     assert given in [str(story) for story in stories]
     assert sorted(story.story for story in stories) == sorted([*texts, "It ran."])
     sentences = set()

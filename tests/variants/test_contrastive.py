@@ -73,11 +73,10 @@ def test_as_published_a_third_of_the_stories_is_shuffled_and_read_alone(n_window
     objective = objective_of(loss_of)
     all_drawn = set()
     first_words = set()
-    for seed in range(30):
-        torch.manual_seed(seed)
+    torch.manual_seed(0)
+    for _ in range(30):
         loss = objective(inputs, targets)
-        (plain_inputs, plain_targets), (x, y) = batches[-2:]
-        assert plain_inputs.equal(inputs) and plain_targets.equal(targets)
+        x, y = batches[-1]
         l_n = model(inputs, targets)[1]
         l_c = model(x, y)[1]
         torch.testing.assert_close(loss, l_n + 5 / (l_c + 0.01))
