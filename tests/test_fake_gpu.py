@@ -41,7 +41,7 @@ def found(tmp_path_factory):
         ("Muon", {MASK: FORWARD_PASSES}),
         ("dropout", {MASK: FORWARD_PASSES}),
         ("packed", {MASK: 2 * FORWARD_PASSES}),
-        ("contrast", {MASK: 2 * FORWARD_PASSES}),
+        ("contrast", {MASK: 2 * FORWARD_PASSES, "copy from the host in training_loss": 1}),
         ("GPT-2", {}),
         ("compressor", {}),
         # products: two steps, 4 shapes, 5 iterations of 3
