@@ -126,9 +126,9 @@ def test_text_is_cut_rightly_wherever_a_block_ends(tmp_path):
 def test_stories_between_any_separator(tmp_path):
     """Also in several of them at once, and with groups in the pattern."""
     stories = [f"Story {i} is short. The end." for i in range(200)]
-    chapters = [f"Chapter {i}\r\n{story}\r\n" for i, story in enumerate(stories)]
+    chapters = [f"Chapter {i}.\r\n{story}\r\n" for i, story in enumerate(stories)]
     (tmp_path / "x.txt").write_bytes("".join(chapters).encode())
-    flags = ("--split_on", r"^(Chapter|Part) \d+\s*$")
+    flags = ("--split_on", r"^(Chapter \d+\.)\s*$")
     assert prepared_stories(tmp_path, tmp_path / "x.txt", *flags) == sorted(stories)
 
 

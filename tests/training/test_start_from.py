@@ -60,6 +60,7 @@ def test_a_run_starts_where_the_source_is(shape, source, tokenizer, config, tmp_
     ours, _ = load_run(run)
     tokens = torch.randint(300, (3, 16))
     torch.testing.assert_close(ours(tokens)[0], model(tokens)[0])
+    assert ours.config.block_size == 16  # a smaller one stays
 
 
 def test_a_resumed_run_needs_its_source_no_more(config, source, tmp_path):

@@ -11,7 +11,7 @@ from model import GPTNeo, GPTNeoConfig
 from nanostories.corpus.tokenizer import learn_bpe
 from nanostories.variants.contrastive import Contrastive, sentence_ends, shuffle_sentences
 
-SENTENCES = ["It ran.", ' "Sit!"', " The cat hid!", " No one came."]  # with its closing quote
+SENTENCES = ["It ran.", ' "Sit!"', " The cat, too!", " No one came."]  # with its closing quote
 
 
 def test_sentences_change_places_within_their_story():
