@@ -36,7 +36,6 @@ from nanostories.training.data_order import Batches, Corpus, TokenStream  # noqa
 from nanostories.training.distributed import SINGLE_PROCESS  # noqa: E402
 from nanostories.training.state import TrainingState  # noqa: E402
 from nanostories.variants import MODELS  # noqa: E402
-from nanostories.variants.contrastive import Contrastive  # noqa: E402
 
 torch.autograd.set_multithreading_enabled(False)
 torch.cuda.amp.common.amp_definitely_not_available = lambda: False
@@ -111,6 +110,9 @@ class OneByteTokens:
     def byte_lengths(self):
         return np.ones(VOCAB_SIZE, dtype=np.int64)
 
+    def decode(self, ids):
+        return "."
+
 
 def corpus(device=CUDA) -> Corpus:
     tokens = np.random.default_rng(0).integers(0, VOCAB_SIZE, 2000).astype(np.uint16)
@@ -133,9 +135,9 @@ def require_on_gpu(state: TrainingState) -> None:
     assert all(x.is_cuda and x.dtype == torch.float32 for x in tensors)
 
 
-def steps(state: TrainingState, n=N_STEPS, loss_of=None, data=None) -> None:
+def steps(state: TrainingState, n=N_STEPS, loss_of=None) -> None:
     loss_of = loss_of or train.training_loss(state.model, state.config, state.corpus)
-    batches = Batches(data or state.corpus, state.config, SINGLE_PROCESS)
+    batches = Batches(state.corpus, state.config, SINGLE_PROCESS)
     for step in range(n):
         train.train_step(state, loss_of, batches.for_step(step))
     require_on_gpu(state)
@@ -143,13 +145,6 @@ def steps(state: TrainingState, n=N_STEPS, loss_of=None, data=None) -> None:
 
 def train_steps(**settings) -> None:
     steps(new_state(**settings))
-
-
-def contrast() -> None:
-    state = new_state()
-    ends = torch.zeros(VOCAB_SIZE, dtype=torch.bool, device=CUDA)
-    loss_of = train.next_token_loss(state.model, state.config, state.corpus)
-    steps(state, loss_of=Contrastive(loss_of, ends, 0, alpha=5.0))
 
 
 def evaluation() -> None:
@@ -181,7 +176,7 @@ def decode() -> None:
 
 
 CASES = {
-    "AdamW": partial(train_steps),
+    "AdamW": train_steps,
     "Muon": partial(train_steps, optimizer="muon"),
     "float16": partial(train_steps, optimizer="muon", dtype="float16"),
     "float32": partial(train_steps, dtype="float32"),
@@ -189,7 +184,7 @@ CASES = {
     "dropout": partial(train_steps, dropout=0.1),
     "GPT-2": partial(train_steps, architecture="gpt2"),
     "compressor": partial(train_steps, architecture="compressor"),
-    "contrast": contrast,
+    "contrast": partial(train_steps, contrast="published"),
     "evaluation": evaluation,
     "resume": resume,
     "decoder": decode,
@@ -197,56 +192,34 @@ CASES = {
 
 
 # ---- Mistakes, planted ----
-def loss_that_waits() -> None:
-    state = new_state()
+def steps_with(plant, **settings) -> None:
+    """plant(state) makes the mistake; what it returns is the loss."""
+    state = new_state(**settings)
+    steps(state, loss_of=plant(state))
+
+
+def in_the_loss(change, state):
     loss_of = train.next_token_loss(state.model, state.config, state.corpus)
-
-    def waiting(inputs, targets):
-        loss = loss_of(inputs, targets)
-        assert loss.item()
-        return loss
-
-    steps(state, loss_of=waiting)
+    return lambda inputs, targets: change(loss_of(inputs, targets))
 
 
-def data_on_the_cpu() -> None:
-    steps(new_state(), data=corpus(torch.device("cpu")))
+def waiting(loss):
+    return loss + loss.item()
 
 
-def sums_on_the_cpu() -> None:
-    state = new_state()
-    state.sums = torch.zeros(3)
-    steps(state)
+def with_table(loss):
+    return loss * torch.tensor([1.0, 1.0], device=CUDA).mean()
 
 
-def no_autocast() -> None:
-    state = new_state()
+def data_on_the_cpu(state) -> None:
+    state.corpus = corpus(torch.device("cpu"))
+
+
+def no_autocast(state) -> None:
     state.autocast = contextlib.nullcontext()
-    steps(state)
 
 
-def momentum_left_on_the_cpu() -> None:
-    state = new_state(optimizer="muon")
-    steps(state, 1)
-    for values in state.optimizers[0].state.values():
-        values["momentum_buffer"] = values["momentum_buffer"].cpu()
-    steps(state, 1)
-
-
-def table_from_the_host() -> None:
-    state = new_state()
-    loss_of = train.next_token_loss(state.model, state.config, state.corpus)
-
-    def with_table(inputs, targets):
-        weights = torch.tensor([1.0, 1.0], device=inputs.device)
-        return loss_of(inputs, targets) * weights.mean()
-
-    steps(state, loss_of=with_table)
-
-
-def mask_for_each_layer() -> None:
-    state = new_state(n_layer=4)
-
+def mask_for_each_layer(state) -> None:
     def attention_of(story_starts=None):
         def attend(layer, q, k, v):
             visible = attention.visibility(q, state.config.window_size, story_starts)
@@ -255,17 +228,14 @@ def mask_for_each_layer() -> None:
         return attend
 
     state.model.attention = attention_of
-    steps(state)
 
 
 PLANTED = {
-    "wait": loss_that_waits,
-    "data on the CPU": data_on_the_cpu,
-    "sums on the CPU": sums_on_the_cpu,
-    "no autocast": no_autocast,
-    "momentum on the CPU": momentum_left_on_the_cpu,
-    "table from the host": table_from_the_host,
-    "mask for each layer": mask_for_each_layer,
+    "wait": partial(steps_with, partial(in_the_loss, waiting)),
+    "data on the CPU": partial(steps_with, data_on_the_cpu),
+    "no autocast": partial(steps_with, no_autocast),
+    "table from the host": partial(steps_with, partial(in_the_loss, with_table)),
+    "mask for each layer": partial(steps_with, mask_for_each_layer, n_layer=4),
 }
 
 if __name__ == "__main__":

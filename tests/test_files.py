@@ -58,9 +58,6 @@ def test_tables(tmp_path):
     write_table(path, [dict(run="a, b", loss=1.23456789), dict(run="c", loss=None, n=3)])
     rows = [dict(run="a, b", loss="1.23457", n=""), dict(run="c", loss="", n="3")]
     assert read_table(path) == rows
-    path.write_text(path.read_text()[:-3])
-    with pytest.raises(ValueError, match="a.csv"):
-        read_table(path)
 
 
 @pytest.mark.parametrize("delimiter", ",;\t")
@@ -68,9 +65,10 @@ def test_tables_of_users(tmp_path, delimiter):
     path = tmp_path / "u.csv"
     text = "\r\n".join(["run,story", 'a,"x ""y"""', ",", "b,z"]).replace(",", delimiter) + "\r\n"
     path.write_bytes(text.encode("utf-8-sig"))
-    first = (f"{path}, line 2", dict(run="a", story='x "y"'))
-    last = (f"{path}, line 4", dict(run="b", story="z"))
-    assert read_user_table(path, ["story", "run"]) == [first, last]
+    assert read_user_table(path, ["story", "run"]) == [
+        (f"{path}, line 2", dict(run="a", story='x "y"')),
+        (f"{path}, line 4", dict(run="b", story="z")),
+    ]
 
 
 DAMAGED_TABLES = {  # and a word of the message

@@ -14,7 +14,7 @@ from nanostories.generation import decoders
 from nanostories.generation.generation_loop import beam_search, generate
 from nanostories.generation.prompts import Sampling
 from nanostories.kernels.attention import story_starts
-from nanostories.training.config import TrainConfig, parse_command_line
+from nanostories.training.config import TrainConfig
 from nanostories.training.state import TrainingState
 
 pytestmark = [
@@ -71,8 +71,7 @@ def test_loss_and_gradients_of_the_model_are_those_of_a_cpu_and_never_wait_for_t
         forward = compiled_if(compiled and device == "cuda", model)
         for mode in ("default", "error"):  # the first time compiles
             model.zero_grad()
-            if device == "cuda":
-                torch.cuda.set_sync_debug_mode(mode)
+            torch.cuda.set_sync_debug_mode(mode)
             starts = story_starts(tokens[:, :-1], end_of_text=0) if packed else None
             with torch.autocast(device, HALF, enabled=device == "cuda"):
                 _, loss = forward(tokens[:, :-1], tokens[:, 1:], starts)
@@ -101,68 +100,60 @@ def test_a_step_never_waits_for_the_device():
     assert state.step == 4
 
 
+@pytest.fixture
+def losses_of(config, command_line, tmp_path):
+    """losses_of(name, ...) -> those in the log of a run on the GPU; at its end a story is told."""
+
+    def train_run(name: str, *flags: str, **changes) -> list[float]:
+        run = tmp_path / "out" / name
+        settings = config | {"name": name, "device": "cuda", "dtype": "auto"} | changes
+        code, said = command_line(train, tmp_path)(*arguments(settings, *flags))
+        assert code == 0 and f"Everything is in {run}/" in said.out
+        rows = log_of(run)
+        return [float(row["train_loss"]) for row in rows] + [float(rows[-1]["val_loss"])]
+
+    return train_run
+
+
 @pytest.mark.parametrize("device, limit", [("cuda", 2e-3), ("cpu", 0.05)])
-def test_a_resumed_run(device, limit, config):
-    """Stopped and resumed, on the GPU or on the CPU: the last loss is that of an uninterrupted run,
+def test_a_resumed_run(device, limit, losses_of):
+    """Stopped and resumed, on the GPU or on the CPU: the losses are those of an uninterrupted run,
     up to rounding, as a GPU takes sums in another order each time."""
-
-    def run(name: str, *flags: str) -> list[float]:
-        settings = config | {"name": name, "dtype": "auto"}
-        path, _ = train.train(*parse_command_line(arguments(settings, *flags)))
-        return [float(row["train_loss"]) for row in log_of(path)]
-
-    whole = run("whole", "--device=cuda", "--max_steps=20")
-    run("parts", "--device=cuda", "--max_steps=10")
-    parts = run("parts", f"--device={device}", "--max_steps=20", "--resume")
-    assert parts == pytest.approx(whole, rel=limit)
+    whole = losses_of("whole")
+    losses_of("parts", max_steps=10)
+    assert losses_of("parts", "--resume", device=device) == pytest.approx(whole, rel=limit)
 
 
-def test_packed_short_windows_compiled_and_the_closing_story(config, command_line, tmp_path):
-    """The loss falls as on the CPU, and then a story is told."""
-    settings = config | {
-        "attend_within_story": True,
-        "short_window_steps": 10,
-        "compile": True,
-    }
-    last = {}
-    for device, dtype in (("cpu", "float32"), ("cuda", "auto")):
-        flags = arguments(settings | {"name": device, "device": device, "dtype": dtype})
-        code, said = command_line(train, tmp_path)(*flags)
-        assert code == 0
-        assert f"Everything is in {tmp_path / 'out' / device}/" in said.out
-        last[device] = float(log_of(tmp_path / "out" / device)[-1]["val_loss"])
-    assert last["cuda"] == pytest.approx(last["cpu"], rel=0.02)
+def test_packed_short_windows_compiled(losses_of):
+    """The loss falls as on the CPU."""
+    changes = {"attend_within_story": True, "short_window_steps": 10, "compile": True}
+    on_cpu = losses_of("cpu", device="cpu", dtype="float32", **changes)
+    assert losses_of("cuda", **changes)[-1] == pytest.approx(on_cpu[-1], rel=0.02)
 
 
-def test_cuda_graphs_change_no_loss(config):
-    losses = []
-    for graphs in (False, True):
-        settings = config | {"name": f"graphs-{graphs}", "device": "cuda", "dtype": "auto"}
-        flags = arguments(settings | {"compile": True, "cuda_graphs": graphs})
-        run, _ = train.train(*parse_command_line(flags))
-        losses.append([float(row["train_loss"]) for row in log_of(run)])
-    assert losses[1] == pytest.approx(losses[0], rel=2e-3)
+def test_cuda_graphs_change_no_loss(losses_of):
+    plain = losses_of("plain", compile=True)
+    assert losses_of("graphs", compile=True, cuda_graphs=True) == pytest.approx(plain, rel=2e-3)
 
 
 # ---- Sampling ----
+# weights that make some continuations much likelier than others, as training does
+SHAPE = dict(vocab_size=300, block_size=96, n_layer=4, n_embd=64, window_size=32)
+PROMPTS = {(i, 0): list(range(1, 3 + 5 * i)) for i in range(12)}
+
+
 def test_drawing_ahead_changes_no_text(monkeypatch):
-    model = random_model(vocab_size=300, block_size=96, n_layer=4, n_embd=64, window_size=32)
-    prompts = {(i, 0): list(range(1, 3 + 5 * i)) for i in range(12)}
+    model = random_model(**SHAPE).to("cuda")
     texts = []
     for n_ahead in (1, 16):
         monkeypatch.setitem(decoders.N_AHEAD, "cuda", n_ahead)
-        texts.append(sorted(generate(model.to("cuda"), prompts, Sampling(seed=1), stop=0)))
+        texts.append(sorted(generate(model, PROMPTS, Sampling(seed=1), stop=0)))
     assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("write, beams", [(generate, 1), (beam_search, 4)])
 def test_texts_are_those_of_the_cpu(write, beams):
-    """With weights that make some continuations much likelier than others, as training does."""
-    model = random_model(vocab_size=300, block_size=96, n_layer=4, n_embd=64, window_size=32)
+    model = random_model(**SHAPE)
     sampling = Sampling(temperature=0, beams=beams, max_new_tokens=40)
-    prompts = {}
-    for i in range(12):
-        prompt = torch.randint(1, 300, (3 + 5 * i,), generator=torch.manual_seed(i))
-        prompts[i, 0] = prompt.tolist()
-    expected = sorted(write(model.cpu(), prompts, sampling, stop=0))
-    assert sorted(write(model.to("cuda"), prompts, sampling, stop=0)) == expected
+    expected = sorted(write(model, PROMPTS, sampling, stop=0))
+    assert sorted(write(model.to("cuda"), PROMPTS, sampling, stop=0)) == expected

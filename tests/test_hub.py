@@ -1,51 +1,35 @@
-"""Files of the hub: huggingface_hub is asked for the right ones, uses its cache without a network,
-and what goes wrong is one line. (Its downloads are its own.)"""
+"""Files of the hub: the right ones are downloaded, the cache needs no network, and what goes wrong
+is one line. (Against local_hub.py.)"""
 
 import os
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import huggingface_hub
+import local_hub
 import pytest
 from conftest import ROOT
 
-from nanostories.hub import from_hub
-
+NO_HUB = "http://127.0.0.1:9"
 CODE = """import sys
 from nanostories.cli import UserError
 from nanostories.hub import from_hub
 try:
-    print(from_hub(sys.argv[1], ["config.json"], "dataset"))
+    print(from_hub(sys.argv[1], ["config.json", "*.bin"], "dataset"))
 except UserError as error:
     print("UserError", error)
 """
 
 
-class Refusal(BaseHTTPRequestHandler):
-    """404 for a repository of someone else, 500 for any other."""
-
-    def do_GET(self):
-        is_unknown = "someone/else" in self.path
-        self.send_response(404 if is_unknown else 500)
-        if is_unknown:
-            self.send_header("X-Error-Code", "RepoNotFound")
-        self.end_headers()
-
-    do_HEAD = do_GET
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture(scope="module")
-def address():
-    """Of a hub that refuses everything."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refusal) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+def address(tmp_path_factory):
+    """Of a hub with one data set."""
+    folder = tmp_path_factory.mktemp("hub")
+    repository = folder / "datasets" / "someone" / "tiny"
+    repository.mkdir(parents=True)
+    for name in ("config.json", "a.bin", "README.md"):
+        (repository / name).write_text("{}")
+    with local_hub.serve(folder) as address:
+        yield address
 
 
 def fetch(repository: str, address: str, cache, **others: str) -> str:
@@ -60,37 +44,19 @@ def fetch(repository: str, address: str, cache, **others: str) -> str:
     return said.splitlines()[-1]
 
 
-def test_what_is_asked_for(monkeypatch, tmp_path):
-    asked = []
-
-    def download(*arguments, **settings):
-        asked.append((arguments, settings))
-        return str(tmp_path)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    assert from_hub("someone/tiny", ["config.json", "*.bin"]) == tmp_path
-    settings = {"repo_type": "model", "allow_patterns": ["config.json", "*.bin"]}
-    assert asked == [(("someone/tiny",), settings)]
-
-
-@pytest.mark.parametrize("offline", ["0", "1"])
-def test_what_is_in_the_cache_needs_no_network(tmp_path, offline):
-    repository = tmp_path / "hub" / "datasets--someone--tiny"
-    directory = repository / "snapshots" / ("1" * 40)
-    directory.mkdir(parents=True)
-    (directory / "config.json").write_text("{}")
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("1" * 40)
-    said = fetch("someone/tiny", "http://127.0.0.1:9", tmp_path, HF_HUB_OFFLINE=offline)
-    assert said == str(directory)
+def test_what_matches_is_downloaded_and_then_needs_no_network(address, tmp_path):
+    directory = fetch("someone/tiny", address, tmp_path)
+    assert sorted(os.listdir(directory)) == ["a.bin", "config.json"]
+    assert fetch("someone/tiny", address, tmp_path, HF_HUB_OFFLINE="1") == directory
+    assert fetch("someone/tiny", NO_HUB, tmp_path) == directory
 
 
 @pytest.mark.parametrize(
     "repository, environment, word",
     [
         ("someone/else", {}, "private"),
-        ("someone/tiny", {}, "500"),
-        ("someone/tiny", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "network"),
+        ("someone/broken", {}, "500"),
+        ("someone/tiny", {"HF_ENDPOINT": NO_HUB}, "network"),
         ("someone/tiny", {"HF_HUB_OFFLINE": "1"}, "Offline"),
         ("someone/tiny", {"HF_TOKEN": "hf_sécret"}, "HF_TOKEN"),
         ("out/demo/x", {}, "neither a directory"),

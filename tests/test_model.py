@@ -8,7 +8,6 @@ from conftest import ROOT
 from random_models import as_transformers, random_model
 from torch.utils.flop_counter import FlopCounterMode
 
-import model as model_module
 from model import GPTNeo, GPTNeoConfig
 from nanostories.kernels.attention import story_starts
 from nanostories.training.config import parse_command_line
@@ -34,7 +33,7 @@ def test_logits_loss_and_gradients_equal_the_reference(shape):
     ours = random_model(**shape)
     theirs = as_transformers(ours)
     tokens = torch.randint(97, (3, 40))
-    targets = torch.cat([tokens[:, 1:], torch.full((3, 1), -100)], dim=1)
+    targets = F.pad(tokens[:, 1:], (0, 1), value=-100)
     logits, _ = ours(tokens)
     _, loss = ours(tokens, targets)
     reference = theirs(tokens, labels=tokens)
@@ -42,24 +41,20 @@ def test_logits_loss_and_gradients_equal_the_reference(shape):
     torch.testing.assert_close(loss, reference.loss, atol=1e-5, rtol=0)
     loss.backward()
     reference.loss.backward()
-    wte = theirs.transformer.wte.weight
-    torch.testing.assert_close(ours.wte.weight.grad, wte.grad, atol=1e-4, rtol=0)
     ours, theirs = sorted_gradients(ours), sorted_gradients(theirs)
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_every_packed_story_is_read_as_if_it_stood_alone(compiled):
+def test_every_packed_story_is_read_as_if_it_stood_alone():
     """Logits, loss and gradients. 0 comes before each story; all windows but the first begin inside
-    one."""
+    one. (Compiled: tests/training/test_train.py.)"""
     model = random_model(block_size=40, window_size=6).double()
     tokens = torch.randint(1, 97, (3, 40)) * (torch.rand(3, 40) > 1 / 8)
     tokens[0, 0] = 0
     tokens[1:, 0] = 5
     starts = story_starts(tokens, end_of_text=0)
     targets = torch.where(tokens > 9, tokens, -100)
-    read = torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else model
-    logits, _ = read(tokens, story_starts=starts)
+    logits, _ = model(tokens, story_starts=starts)
 
     windows = []
     for window in tokens:
@@ -70,24 +65,11 @@ def test_every_packed_story_is_read_as_if_it_stood_alone(compiled):
     torch.testing.assert_close(logits, alone)
     # where they see each other, they are read otherwise
     assert (logits - model(tokens)[0]).abs().max() > 1e-3
-    _, loss = read(tokens, targets, starts)
+    _, loss = model(tokens, targets, starts)
     reference = F.cross_entropy(alone.flatten(0, 1), targets.flatten())
     gradients = torch.autograd.grad(loss, tuple(model.parameters()))
     references = torch.autograd.grad(reference, tuple(model.parameters()))
     torch.testing.assert_close(gradients, references)
-
-
-def test_layers_with_the_same_window_share_their_mask(monkeypatch):
-    made = []
-    visibility = model_module.visibility
-
-    def watched(q, window, *others):
-        made.append(window)
-        return visibility(q, window, *others)
-
-    monkeypatch.setattr(model_module, "visibility", watched)
-    random_model(n_layer=5)(torch.zeros(1, 20, dtype=torch.long))
-    assert made == [40, 7]
 
 
 def test_heads_that_start_as_copiers_copy():
@@ -129,10 +111,7 @@ def test_published_sizes():
 def test_flops_are_those_that_torch_counts():
     """Matrix products of one forward pass, counted by hand against PyTorch's own counter, attention
     written out."""
-    config = GPTNeoConfig(
-        vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=8, window_size=4
-    )
-    model = GPTNeo(config)
+    model = random_model(vocab_size=50, n_layer=2, n_head=2, n_embd=8, window_size=4)
     tokens = torch.randint(50, (1, 16))
     with FlopCounterMode(display=False) as counter:
         model(tokens)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import settings
 from planted import write_corpus
 
 import bench
@@ -21,24 +22,9 @@ from benches import train as train_bench
 from model import GPTNeoConfig
 from nanostories.corpus import builtin_stories
 from nanostories.files import append_json
+from nanostories.grading.pairs import read_pairs
 
 SHAPE = GPTNeoConfig(vocab_size=300, block_size=128, n_layer=2, n_head=2, n_embd=16)
-TOY_RUN = {
-    "data": "builtin",
-    "block_size": 32,
-    "n_layer": 1,
-    "n_head": 2,
-    "n_embd": 16,
-    "batch_size": 2,
-    "grad_accum_steps": 1,
-    "max_steps": 20,
-    "max_minutes": 0.0,
-    "eval_tokens": 2000,
-    "warmup_steps": 2,
-    "log_interval": 5,
-    "compile": False,
-    "device": "cpu",
-}
 PEERS = {"sample": "transformers", "train": "transformers", "rouge": "rouge_score_rs"}
 N_RATIOS = {"train": 3, "sample": 6, "loss": 1, "track": 1, "rouge": 2, "gpu": 10}
 
@@ -56,7 +42,13 @@ def make_stories(data_dir: Path) -> None:
 @pytest.fixture
 def toys(monkeypatch, tmp_path):
     """Toy sizes for all benches, in this process, nothing compiled."""
-    toy_run = TOY_RUN | {"data_dir": str(tmp_path)}
+    toy_run = settings(tmp_path, tmp_path) | {
+        "data": "builtin",
+        "max_minutes": 0.0,
+        "keep_checkpoints": 1,
+    }
+    for name in ("name", "out_dir", "learning_rate"):  # which benches set themselves
+        del toy_run[name]
 
     def run_here(command: list, **_):
         argv = [str(argument) for argument in command[1:]]
@@ -80,6 +72,8 @@ def toys(monkeypatch, tmp_path):
         measure: {"subprocess": SimpleNamespace(run=run_here), "OUT": tmp_path / "out"},
         measure.gc: {"collect": lambda: None},  # tenths of a second before each measurement
         torch: {"compile": lambda model, **_: model},
+        train: {"plot_run": lambda *_: None},
+        probe: {"read_pairs": lambda path: read_pairs(path)[::40]},
         bench: {"RESULTS": tmp_path / "results.jsonl"},
     }
     for module, values in replacements.items():
@@ -96,21 +90,21 @@ def test_every_bench_runs(name, toys, command_line, tmp_path):
     if name == "gpu":
         flags.append("--device=cpu")
     if name == "track":
-        flags.append("--config")
-        for name_of_config, rate in {"record": 1e-3, "mine": 2e-3}.items():
-            flags.append(tmp_path / f"{name_of_config}.py")
-            flags[-1].write_text(f"learning_rate = {rate}\n")
+        record = tmp_path / "record.py"
+        mine = tmp_path / "mine.py"
+        record.write_text("learning_rate = 1e-3")
+        mine.write_text("learning_rate = 2e-3")
+        flags += ["--config", record, mine]
     code, printed = command_line(bench, tmp_path)(name, *flags)
     assert code == 0
     *lines, last = printed.out.splitlines()
     result = json.loads(last)
     assert result["bench"] == name and result["hardware"] and result["versions"]
     assert len(result["ratios"]) == N_RATIOS[name]
-    assert result["figures"]
+    assert result["figures"] and min(result["ratios"].values()) >= 0
     for label, value in result["figures"].items():
         assert value >= 0
         assert any(label in line and f"{value:,.3f}" in line for line in lines), label
-    assert all(ratio >= 0 for ratio in result["ratios"].values())
     assert json.loads((tmp_path / "results.jsonl").read_text()) == result
 
 
@@ -138,8 +132,6 @@ def test_contestants_alternate_in_processes_of_their_own(tmp_path):
     (ours, pid), (peer, other_pid) = [turn.split() for turn in turns[:2]]
     assert (ours, peer) == ("ours", "peer")
     assert len({pid, other_pid, str(os.getpid())}) == 3
-    with pytest.raises(ValueError, match="invalid literal"):
-        measure.alternating_processes({"fails": partial(int, "no number")}, rounds=1)
 
 
 def test_the_time_to_the_loss_of_the_peer():

@@ -39,6 +39,12 @@ def overwrite(data: bytearray, position: int, rng: random.Random) -> None:
     data[position : position + 500] = rng.randbytes(500)
 
 
+def call_compressed(data: bytearray, position: int, rng: random.Random) -> None:
+    """In the entry of one of its files."""
+    entry = rng.choice(list(re.finditer(rb"PK\x01\x02", data)))
+    data[entry.start() + 10] = zipfile.ZIP_DEFLATED
+
+
 def test_damage_anywhere_is_found(run, tmp_path):
     """torch.load alone would take a quarter of these files, with other weights."""
     good = (run / "ckpt.pt").read_bytes()
@@ -46,7 +52,7 @@ def test_damage_anywhere_is_found(run, tmp_path):
     rng = random.Random(0)
     path = tmp_path / "ckpt.pt"
     n_refused = 0
-    for damage in [cut_short, flip_a_bit, overwrite] * 40:
+    for damage in [cut_short, flip_a_bit, overwrite, call_compressed] * 40:
         data = bytearray(good)
         damage(data, rng.randrange(len(good)), rng)
         path.write_bytes(data)
@@ -57,18 +63,7 @@ def test_damage_anywhere_is_found(run, tmp_path):
             n_refused += 1
         else:  # only padding was hit
             torch.testing.assert_close(loaded, expected, atol=0, rtol=0)
-    assert n_refused > 100
-
-
-def test_a_bit_that_calls_the_weights_compressed(run, tmp_path):
-    good = (run / "ckpt.pt").read_bytes()
-    path = tmp_path / "ckpt.pt"
-    for entry in re.finditer(rb"PK\x01\x02", good):
-        damaged = bytearray(good)
-        damaged[entry.start() + 10] = zipfile.ZIP_DEFLATED
-        path.write_bytes(damaged)
-        with pytest.raises(UserError, match="ckpt.pt: not a readable"):
-            load_checkpoint(path)
+    assert n_refused > 140
 
 
 class Bomb:
@@ -111,10 +106,7 @@ def test_a_deleted_best_is_said_and_a_kept_checkpoint_never_had_one(tmp_path, ca
     assert capsys.readouterr().err == ""
     (run / "best.pt").unlink()
     load_checkpoint(run)
-    assert (
-        capsys.readouterr().err
-        == f"{run}: its best.pt is gone; its last weights are read, ckpt.pt\n"
-    )
+    assert f"{run}: its best.pt is gone" in capsys.readouterr().err
 
 
 def names(name, checkpoint: str) -> list[str]:
@@ -163,21 +155,15 @@ def test_a_run_finds_its_own_corpus_and_takes_no_other(tmp_path, command_line):
     assert open_model(str(run)).evaluation_corpus() == data
 
     renamed = data.rename(data.with_name("x-1"))  # as prepare.py does
-    strangers = data.with_name("x-0")
-    strangers.mkdir()
-    (strangers / "meta.json").write_text("{}")
     write_corpus(data, stories[:20], stories[20:])
+    shutil.copytree(data, data.with_name("x-0"))
     assert open_model(str(run)).evaluation_corpus() == renamed
 
     shutil.rmtree(renamed)
     write_rows(run / "samples/eval.jsonl", rows_of(endings(stories[:4]), stories, 1))
-    for command, flags in {
-        "sample": ["--eval", 3, "--model"],
-        "rouge": [],
-        "grade": ["--no_judge"],
-        "interpret": [],
-    }.items():
-        message, _ = command_line(import_module(command), tmp_path)(*flags, run)
+    for command in ("sample --eval 3 --model", "rouge", "grade --no_judge", "interpret"):
+        name, *flags = command.split()
+        message, _ = command_line(import_module(name), tmp_path)(*flags, run)
         assert "was trained on other stories than" in message, command
     shutil.rmtree(data)
     assert open_model(str(run)).evaluation_corpus() == data

@@ -1,5 +1,5 @@
-"""Models to and from the files of transformers, which is the reference both ways; the hub; broken
-files."""
+"""Models to and from the files of transformers, which is the reference both ways; broken files.
+(Those of the hub: tests/sweeps/test_lists.py.)"""
 
 import json
 from pathlib import Path
@@ -12,10 +12,9 @@ from random_models import random_model, randomize
 from tokenizer_texts import TEXT, count_tokens
 
 from model import GPTNeoConfig
-from nanostories.checkpoints import huggingface
 from nanostories.checkpoints.huggingface import config_from_hf, load_hf, save_hf
 from nanostories.cli import UserError
-from nanostories.corpus.tokenizer import END_OF_TEXT, Tokenizer, cut, gpt2
+from nanostories.corpus.tokenizer import END_OF_TEXT, Tokenizer, cut
 
 transformers = pytest.importorskip("transformers")
 
@@ -112,9 +111,8 @@ def test_theirs_comes_in_however_it_was_saved_and_goes_back(name, tokenizer, tok
     attention = "attn.attention" if name == "gpt_neo" else "attn"
     with_masks = weights.copy()
     for layer in range(4):
-        mask = torch.ones(1, 1, BLOCK_SIZE, BLOCK_SIZE).tril().byte()
-        with_masks[f"transformer.h.{layer}.{attention}.bias"] = mask
-        with_masks[f"transformer.h.{layer}.{attention}.masked_bias"] = torch.tensor(-1e9)
+        for mask in ("bias", "masked_bias"):
+            with_masks[f"transformer.h.{layer}.{attention}.{mask}"] = torch.ones(1)
     no_prefix = {name.removeprefix("transformer."): w for name, w in with_masks.items()}
     no_prefix.pop("lm_head.weight")
     for state, file_name in ((with_masks, "pytorch_model.bin"), (no_prefix, "model.safetensors")):
@@ -123,7 +121,6 @@ def test_theirs_comes_in_however_it_was_saved_and_goes_back(name, tokenizer, tok
     half = {name: weight.half() for name, weight in weights.items()}
     ours = load_hf(save(tmp_path / "half", config, half, "pytorch_model.bin"))
     theirs.load_state_dict(half)  # rounded, in fp32
-    assert {weight.dtype for weight in ours.state_dict().values()} == {torch.float32}
     torch.testing.assert_close(ours(tokens)[0], theirs(tokens).logits, atol=1e-4, rtol=0)
 
 
@@ -190,36 +187,19 @@ def test_a_setting_that_model_py_or_the_weights_do_not_have_is_named(parts, tmp_
 
 def test_weights_that_do_not_fit(parts, tmp_path):
     config, weights = parts
-    name = "transformer.h.0.ln_1.bias"
-    missing = {key: weight for key, weight in weights.items() if key != name}
-    another_head = weights["transformer.wte.weight"] + 1e-3
-    for wrong, state in [
-        ("h.0.ln_1.bias", missing),
-        ("h.0.ln_1.bias", weights | {name: torch.ones(17)}),
-        ("score.weight", weights | {"score.weight": torch.ones(2)}),
-        ("lm_head.weight", weights | {"lm_head.weight": another_head}),
-    ]:
-        message = refusal(save(tmp_path / "x", config, state))
-        assert message.startswith(f"model.safetensors: {wrong} ")
-    (tmp_path / "x" / "model.safetensors").unlink()
-    assert "holds neither" in refusal(tmp_path / "x")
+    for name, weight in {
+        "transformer.h.0.ln_1.bias": torch.ones(17),
+        "score.weight": torch.ones(2),
+        "lm_head.weight": weights["transformer.wte.weight"] + 1e-3,
+    }.items():
+        message = refusal(save(tmp_path / "x", config, weights | {name: weight}))
+        assert message.startswith(f"model.safetensors: {name.removeprefix('transformer.')} ")
     cut_short = safetensors.torch.save(weights)[:-1]
     assert "not a readable weights file" in refusal(save(tmp_path / "x", config, cut_short))
     (tmp_path / "x" / "model.safetensors").unlink()
-    for state in ([1, 2], {"transformer.wte.weight": 1}, {}):
+    assert "holds neither" in refusal(tmp_path / "x")
+    missing = dict(weights)
+    del missing["transformer.h.0.ln_1.bias"]
+    for state in (missing, [1, 2], {"transformer.wte.weight": 1}, {}):
         message = refusal(save(tmp_path / "x", config, state, "pytorch_model.bin"))
         assert message.startswith("pytorch_model.bin: ")
-
-
-@torch.no_grad()
-def test_a_model_of_the_hub_by_its_id(tokens, tmp_path, monkeypatch):
-    """As the first TinyStories models are published: a pickle, no tokenizer."""
-    model = random_model(**ONE_LAYER | dict(vocab_size=50257))
-    save_hf(model, tmp_path / "out", gpt2())
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
-    weights = safetensors.torch.load_file(tmp_path / "out" / "model.safetensors")
-    published = save(tmp_path / "hub", config, weights, "pytorch_model.bin")
-    monkeypatch.setattr(huggingface, "from_hub", lambda repository, patterns: published)
-    again, tokenizer = huggingface.load_model("hf:someone/tiny")
-    assert tokenizer.vocab_size == 50257
-    torch.testing.assert_close(again(tokens)[0], model(tokens)[0])

@@ -9,6 +9,7 @@ import pytest
 from story_files import misread, run_prepare, stories_in, write_stories
 from tokenizer_texts import count_tokens
 
+from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers, sources
 from nanostories.corpus.instruct_headers import StoryWithHeader, story_tokens
 from nanostories.corpus.token_files import load_meta
@@ -84,6 +85,12 @@ def read_corpus(directory: Path, *splits: str) -> list[StoryWithHeader]:
     return [instruct_headers.read(text) for text in texts]
 
 
+def with_headers(data_dir: Path, source: Path) -> list[StoryWithHeader]:
+    flags = ("--headers", "--name", "x", "--data_dir", data_dir, "--val_share", 0.2)
+    run_prepare("--input", source, *flags)
+    return read_corpus(data_dir / "x", "train", "val")
+
+
 def test_the_published_instruct_files(tmp_path, monkeypatch):
     """Their layout and slips: a fragment first, a summary below, bytes cut from a quotation
     mark."""
@@ -103,13 +110,10 @@ def test_the_published_instruct_files(tmp_path, monkeypatch):
     stories = stories_in(tmp_path / "instruct", "train")
     assert stories[0] == "Words: 0, b, c\nRandom sentence: It is 0.\nStory:\n\nIt is 0.\nOh!"
     assert stories[-1] == "Features: Twist\nSummary: It \ufffdruns.\nStory:\n\nIt ran."
-    # The ten stories that are in val are not here, though their headers are others.
-    assert len(stories) == 31
-    first = "Summary: 30, b, c\nRandom sentence: It is 30.\nStory:"
-    assert stories_in(tmp_path / "instruct", "val")[0].startswith(first)
     counts = load_meta(tmp_path / "instruct")["cleaning"]
     assert counts["without a header dropped"] == 1
-    assert counts["validation stories dropped from train"] == 10
+    # though their headers are others
+    assert counts["validation stories dropped from train"] == 10 == 41 - len(stories)
 
 
 def test_builtin_under_headers(instruct_data_dir):
@@ -129,32 +133,27 @@ def test_builtin_under_headers(instruct_data_dir):
 
 def test_a_row_of_synthesize_keeps_its_own_fields_as_its_header(tmp_path):
     """Some of them, as in the published texts; another row gets a header made from its story."""
-    own = {
-        "words": ["win", "frog", "red"],
-        "features": ["Twist"],
-        "summary": "A frog\nwins.",
-        "sentence": "It won.",
-    }
+    own = dict(
+        words=["win", "frog"], features=["Twist"], summary="A frog\nwins.", sentence="It won."
+    )
     rows = [own | dict(text=f"A frog, number {i}, is here.\n\nIt won.") for i in range(150)]
     rows += [dict(text=f"Tom {i} ate.", words=[], features=[]) for i in range(50)]
     jsonl = tmp_path / "stories.jsonl"
     jsonl.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    to = ("--data_dir", tmp_path, "--val_share", 0.2)
-    run_prepare("--input", jsonl, "--headers", "--name", "x", *to)
-    found = read_corpus(tmp_path / "x", "train", "val")
+    found = with_headers(tmp_path, jsonl)
     assert sorted(story.story for story in found) == sorted(row["text"] for row in rows)
-    own |= dict(words="win, frog, red", features="Twist", summary="A frog wins.")
+    shown = dict(words="win, frog", features="Twist", summary="A frog wins.", sentence="It won.")
     headers = set()
     for story in found:
         if "frog" in story.story:
-            assert story.fields.items() <= own.items()
+            assert story.fields.items() <= shown.items()
             headers.add(story.header)
         else:
             assert story.fields.items() <= dict(words="eat", sentence=story.story).items()
     assert len(headers) > 30
     (tmp_path / "bad.jsonl").write_text('{"text": 3, "words": ["ran"]}\n')
-    with pytest.raises(SystemExit, match="bad.jsonl: no story in line 1"):
-        run_prepare("--input", tmp_path / "bad.jsonl", "--headers", "--name", "y", *to)
+    with pytest.raises(UserError, match="bad.jsonl: no story in line 1"):
+        list(sources.read_files([tmp_path / "bad.jsonl"], headers=True))
 
     table = pytest.importorskip("pyarrow").Table.from_pylist(rows)
     parquet = tmp_path / "stories.parquet"
@@ -173,10 +172,8 @@ def test_your_own_stories_get_headers_of_the_cleaned_text(tmp_path):
             texts.append(f"{speech} Then Tom {i} ate.\n\n\nBye.")
     given = "Summary: A given one.\nStory:\n\nIt ran."
     path = write_stories(tmp_path / "t.txt", [*map(misread, texts), given])
-    to = ("--name", "x", "--data_dir", tmp_path, "--val_share", 0.2)
-    run_prepare("--input", path, "--headers", *to)
+    stories = with_headers(tmp_path, path)
     assert load_meta(tmp_path / "x")["headers"] == sources.ANY
-    stories = read_corpus(tmp_path / "x", "train", "val")
     assert given in [str(story) for story in stories]
     assert sorted(story.story for story in stories) == sorted([*texts, "It ran."])
     sentences = set()

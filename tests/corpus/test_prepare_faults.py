@@ -51,7 +51,7 @@ def refused(folder: Path, *args) -> str:
     before = snapshot(folder / "data")
     with pytest.raises(SystemExit) as stop:
         run_prepare(*args, "--data_dir", folder / "data")
-    assert stop.value.code not in (0, None) and "\n" not in str(stop.value.code)
+    assert stop.value.code and "\n" not in str(stop.value.code)
     assert snapshot(folder / "data") == before and os.listdir(folder / "data") == ["x"]
     return str(stop.value.code)
 
@@ -126,8 +126,7 @@ def test_another_corpus_of_the_name_is_kept_under_a_new_one(folder, tmp_path):
     assert load_meta(tmp_path / "x")["source"] == [str(copy)]
     old = snapshot(tmp_path / "x")
     run_prepare(*args, "--seed", 1)
-    assert snapshot(tmp_path / "x-1") == old and sorted(os.listdir(tmp_path)) == ["x", "x-1"]
-    assert load_meta(tmp_path / "x")["seed"] == 1
+    assert snapshot(tmp_path / "x-1") == old and load_meta(tmp_path / "x")["seed"] == 1
 
 
 NOT_A_CORPUS = {  # its files

@@ -18,18 +18,12 @@ from nanostories.corpus.tokenizer import (
 
 def test_every_text_comes_back_to_the_byte(any_tokenizer):
     rng = random.Random(0)
-    for _ in range(300):
-        text = random_text(rng)
+    many_spaces = f"a{' ' * 1_000_000}b{chr(10) * 1_000_000}c"
+    for text in [many_spaces, *(random_text(rng) for _ in range(300))]:
         ids = any_tokenizer.encode(text)
         assert any_tokenizer.decode_bytes(ids) == text.encode()
         assert any_tokenizer.decode(ids) == text
-        assert any_tokenizer.end_of_text not in ids
-        assert all(0 <= i < any_tokenizer.vocab_size for i in ids)
-
-
-def test_a_million_spaces_come_back():
-    text = f"a{' ' * 1_000_000}b{chr(10) * 1_000_000}c"
-    assert gpt2().decode(gpt2().encode(text)) == text
+        assert 0 <= min(ids, default=0) and max(ids, default=0) < any_tokenizer.end_of_text
 
 
 def test_stories_in_one_call_are_the_same_as_one_by_one(any_tokenizer):
@@ -54,14 +48,12 @@ def test_a_cut_is_closed_under_merges(any_tokenizer):
 
 
 def test_a_cut_has_as_many_ids_as_are_asked_for():
-    for vocab_size in range(257, 350):
+    for vocab_size in range(257, 350, 7):
         assert cut(count_tokens(TEXT), vocab_size).vocab_size == vocab_size
 
 
 def test_without_a_cut_ids_are_gpt2s():
-    # Known ids, from the published GPT-2 encoder; tests/checkpoints/ compares the whole table.
-    assert gpt2().encode("Hello world") == [15496, 995]
-    assert gpt2().end_of_text == 50256
+    """tests/checkpoints/ compares these with the published ones."""
     assert cut(count_tokens(TEXT), GPT2_VOCAB_SIZE).vocabulary == gpt2().vocabulary
     ties = cut(np.zeros(GPT2_VOCAB_SIZE), 400)
     assert ties.vocabulary["tokens"] == gpt2().vocabulary["tokens"][:399]
@@ -83,9 +75,3 @@ def test_marks_stay_within_their_words():
     tokenizer = learn_bpe(SCRIPTS, 500)
     tokens = [tokenizer.decode([i]) for i in tokenizer.encode("एक लड़की थी।")]
     assert tokens == ["एक", " लड़की", " थी", "।"]
-
-
-def test_byte_lengths_add_up(any_tokenizer):
-    ids = any_tokenizer.encode_stories([TEXT, "é"])
-    assert any_tokenizer.byte_lengths()[ids].sum() == len(TEXT.encode()) + 2
-    assert len(any_tokenizer.byte_lengths()) == any_tokenizer.vocab_size

@@ -3,6 +3,7 @@ possible."""
 
 import ctypes
 import subprocess
+from functools import partial
 
 import pytest
 
@@ -39,13 +40,14 @@ def test_it_is_built_once_for_each_source_and_header_and_never_half(compiler, tm
     source = tmp_path / "tiny.cpp"
     header = tmp_path / "tiny.h"
     source.write_text('#include "tiny.h"\nextern "C" int answer() { return ANSWER; }\n')
+    build = partial(compile_cpp.build, ["g++"], source, FLAGS, cache)
     for answer in (1, 2):
         header.write_text(f"#define ANSWER {answer}\n")
-        built = compile_cpp.build(["g++"], source, FLAGS, cache)
+        built = build()
         stamp = built.stat().st_mtime_ns
-        assert compile_cpp.build(["g++"], source, FLAGS, cache).stat().st_mtime_ns == stamp
+        assert build().stat().st_mtime_ns == stamp
         assert ctypes.CDLL(str(built)).answer() == len(list(cache.iterdir())) == answer
     header.write_text("not C++")
     with pytest.raises(subprocess.CalledProcessError):
-        compile_cpp.build(["g++"], source, FLAGS, cache)
+        build()
     assert len(list(cache.iterdir())) == 2

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nanostories.kernels import compile_cpp, cross_entropy
+from nanostories.kernels import compile_cpp, cross_entropy, embedding
 from nanostories.kernels.cross_entropy import head_loss
 
 needs_compiler = pytest.mark.skipif(
@@ -59,9 +59,7 @@ def test_without_targets_there_is_nothing_to_learn(loss_of):
     weight = torch.randn(33, 8).requires_grad_()
     loss = loss_of(x, weight, torch.full((7,), -100))
     loss.backward()
-    assert loss == 0
-    assert not x.grad.any()
-    assert not weight.grad.any()
+    assert loss == 0 and not x.grad.any() and not weight.grad.any()
 
 
 def test_large_logits_neither_overflow_nor_vanish(loss_of):
@@ -75,11 +73,14 @@ def test_large_logits_neither_overflow_nor_vanish(loss_of):
     torch.testing.assert_close(x.grad.double(), dx)
 
 
-def test_the_operator_keeps_pytorchs_rules():
+def test_the_operators_keep_pytorchs_rules():
+    """Of the head and of the embedding."""
     x = torch.randn(5, 4, requires_grad=True)
     weight = torch.randn(9, 4, requires_grad=True)
     arguments = (x, weight, torch.tensor([3, -100, 8, 0, 0]), torch.float32, True)
     torch.library.opcheck(cross_entropy.chunked_loss, arguments)
+    ids = torch.randint(9, (2, 5))
+    torch.library.opcheck(embedding.embedding_gradient, (torch.randn(2, 5, 4), ids, 9))
 
 
 def test_a_cpu_never_holds_all_logits_together(monkeypatch):

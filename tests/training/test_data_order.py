@@ -32,26 +32,24 @@ def corpus_of(tokens: np.ndarray) -> Corpus:
 @pytest.mark.parametrize("n_tokens, block_size", [(1000, 16), (193, 64), (33, 16)])
 def test_an_epoch_sees_every_window_once(n_tokens, block_size):
     corpus = corpus_of(np.arange(n_tokens))
+    n = n_tokens // block_size - 1
 
-    def read(n_sequences, seed, step):
+    def first_starts(n_steps, n_sequences, seed=7):
         config = TrainConfig(
             block_size=block_size, batch_size=n_sequences, grad_accum_steps=1, seed=seed
         )
-        return Windows(corpus, config).for_step(step)
+        windows = Windows(corpus, config)
+        return np.concatenate([windows.for_step(step) for step in range(n_steps)])
 
-    n = n_tokens // block_size - 1
-    epochs = []
-    for epoch in range(3):
-        shifted = np.concatenate([read(1, 7, epoch * n + step) for step in range(n)])
-        assert len(set(shifted)) == n
-        assert shifted.min() >= 0 and shifted.max() + block_size + 1 <= n_tokens
-        # windows side by side, none over another
-        assert len({start % block_size for start in shifted}) == 1
-        epochs.append(shifted.tolist())
+    epochs = first_starts(1, 3 * n).reshape(3, n)
+    for starts in epochs:
+        assert len(set(starts)) == n
+        assert starts.min() >= 0 and starts.max() + block_size + 1 <= n_tokens
+        assert len(set(starts % block_size)) == 1  # side by side, none over another
+    assert (epochs[0] != epochs[1]).any()
     # the same whatever the batch: a step is a place in one long list
-    assert read(3 * n, 7, 0).tolist() == sum(epochs, [])
-    assert epochs[0] != epochs[1]
-    assert read(n, 8, 0).tolist() != epochs[0]
+    assert (first_starts(3 * n, 1) == epochs.flatten()).all()
+    assert (first_starts(1, n, seed=8) != epochs[0]).any()
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -76,14 +74,13 @@ def test_story_windows_hold_every_story_whole(seed):
 def test_windows_hold_the_text_and_its_successors_that_count():
     tokens = np.arange(40_000, 40_100).astype("<u2")  # ids that int16 cannot hold
     stream = TokenStream(tokens, tokens % 2 == 0, 10, CPU)
-    starts = np.array([0, 93])  # the second window reaches past the end
-    inputs, targets = stream.read(starts, 10)
-    assert inputs[:, :7].tolist() == [[*range(40_000, 40_007)], [*range(40_093, 40_100)]]
-    expected = inputs + 1
-    expected[(expected % 2 == 1) | (expected >= 40_100)] = -100
-    expected[1, 7:] = -100
-    assert targets.equal(expected)
-    assert stream.count_targets(starts, 10).tolist() == [5, 3]
+    starts = np.array([0, 96])  # the second window reaches past the end
+    inputs, targets = stream.read(starts, 5)
+    assert inputs[0].tolist() == [40_000, 40_001, 40_002, 40_003, 40_004]
+    assert targets[0].tolist() == [-100, 40_002, -100, 40_004, -100]
+    assert inputs[1, :4].tolist() == [40_096, 40_097, 40_098, 40_099]
+    assert targets[1].tolist() == [-100, 40_098, -100, -100, -100]
+    assert stream.count_targets(starts, 5).tolist() == [2, 1]
 
 
 def test_every_micro_batch_has_its_own_dropout():
@@ -98,43 +95,37 @@ def test_every_micro_batch_has_its_own_dropout():
 
 def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(instruct_data_dir):
     """Windows of 8 tokens: many hold nothing but header."""
+    settings = dict(data="builtin-instruct", data_dir=str(instruct_data_dir), loss_on="story")
     losses = torch.rand(100_000)
-    means = []
+    all_targets = None
     for size, batch_size in ((1, 240), (4, 60), (24, 5)):
-        config = TrainConfig(
-            data="builtin-instruct",
-            data_dir=str(instruct_data_dir),
-            loss_on="story",
-            block_size=8,
-            batch_size=batch_size,
-            grad_accum_steps=240 // batch_size,
-        )
+        sizes = dict(block_size=8, batch_size=batch_size, grad_accum_steps=240 // batch_size)
+        config = TrainConfig(**settings, **sizes)
         corpus = load_corpus(config, CPU)
         counted = []
         weighted = 0.0
         for rank in range(size):
             for _, targets, weight in Batches(corpus, config, Ranks(rank, size)).for_step(3):
-                taken = losses[targets[targets >= 0]]
-                counted += taken.tolist()
-                if len(taken):
-                    weighted += weight * taken.mean().item()
-        assert weighted == pytest.approx(np.mean(counted), rel=1e-5)
-        means.append(weighted)
-    assert means == pytest.approx(means[:1] * 3, rel=1e-5)
+                targets = targets[targets >= 0]
+                counted += targets.tolist()
+                if len(targets):
+                    weighted += weight * losses[targets].mean().item()
+        assert weighted == pytest.approx(losses[counted].mean().item(), rel=1e-5)
+        all_targets = all_targets or counted
+        assert counted == all_targets
 
 
 def test_the_first_steps_read_more_and_shorter_windows():
     corpus = corpus_of(np.arange(2000))
     plain = TrainConfig(block_size=16, batch_size=2, grad_accum_steps=3)
-    early = replace(plain, short_window_steps=2)
-    for step, size in ((1, (8, 4)), (2, (2, 16))):
-        batches = list(Batches(corpus, early, SINGLE_PROCESS).for_step(step))
-        assert len(batches) == 3
-        for inputs, targets, weight in batches:
-            assert inputs.shape == size and weight == pytest.approx(1 / 3)
-            assert (targets - inputs == 1).all()
-    for ours, theirs in zip(batches, Batches(corpus, plain, SINGLE_PROCESS).for_step(2)):
-        assert torch.equal(ours[0], theirs[0])
+    early = Batches(corpus, replace(plain, short_window_steps=2), SINGLE_PROCESS)
+    short = list(early.for_step(1))
+    assert len(short) == 3
+    for inputs, targets, weight in short:
+        assert inputs.shape == (8, 4) and weight == pytest.approx(1 / 3)
+        assert (targets - inputs == 1).all()
+    theirs = list(Batches(corpus, plain, SINGLE_PROCESS).for_step(2))
+    torch.testing.assert_close(list(early.for_step(2)), theirs, atol=0, rtol=0)
 
 
 def test_epochs_are_passes_over_windows_also_where_they_overlap():

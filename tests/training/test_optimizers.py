@@ -1,7 +1,7 @@
 """Our Muon beside PyTorch's, which optimizer has which weights, and the learning rate over a
 run."""
 
-from functools import partial
+import copy
 
 import pytest
 import torch
@@ -9,7 +9,10 @@ import torch
 from model import GPTNeo, GPTNeoConfig
 from nanostories.training.config import TrainConfig
 from nanostories.training.optimizers import Muon, learning_rate, make_optimizers
+from nanostories.variants import MODELS
 from train import TrainingState, train_step
+
+TOKENS = torch.randint(50, (6, 17), generator=torch.manual_seed(0))
 
 
 def weights_with_gradients(shape: tuple[int, int]) -> list[torch.nn.Parameter]:
@@ -47,58 +50,55 @@ def test_learning_rate_warms_up_stays_and_falls():
     assert rising == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
     falling = [learning_rate(100, done, config) for done in (0.5, 0.75, 1.0)]
     assert falling == pytest.approx([1.0, 0.5, 0.0])
-    constant = TrainConfig(learning_rate=1.0)  # as published
-    assert learning_rate(10**6, 1.0, constant) == 1.0
+    assert learning_rate(10**6, 1.0, TrainConfig(learning_rate=1.0)) == 1.0  # as published
 
 
-def small_model() -> GPTNeo:
+def small_model(architecture: str = "gptneo") -> GPTNeo:
     torch.manual_seed(0)
-    return GPTNeo(GPTNeoConfig(vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=8))
+    shape = GPTNeoConfig(vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=8)
+    return MODELS[architecture](shape)
 
 
+@pytest.mark.parametrize("architecture", ["gptneo", "compressor"])
 @pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_every_weight_has_one_optimizer_and_vectors_do_not_decay(name):
-    model = small_model()
+def test_every_weight_has_one_optimizer_and_vectors_do_not_decay(name, architecture):
+    """Muon has every matrix of the blocks: by AdamW at the same learning rate a compressor's hardly
+    learn, to a loss of 3.66, not 2.78 (LOG.md)."""
+    model = small_model(architecture)
     model.scale = torch.nn.Parameter(torch.ones(()))
-    model.filters = torch.nn.Parameter(torch.ones(2, 3, 4, 5))
+    model.blocks[0].filters = torch.nn.Parameter(torch.ones(2, 3, 4, 5))
     optimizers = make_optimizers(model, TrainConfig(optimizer=name, beta1=0.8, beta2=0.99))
     assert optimizers[-1].defaults["betas"] == (0.8, 0.99)
     trained = []
+    by_muon = set()
     for optimizer in optimizers:
         for group in optimizer.param_groups:
+            trained += group["params"]
             for parameter in group["params"]:
-                trained.append(id(parameter))
                 assert group["weight_decay"] == (0.1 if parameter.dim() >= 2 else 0.0)
-    assert sorted(trained) == sorted(map(id, model.parameters()))
+            if type(optimizer) is Muon:
+                by_muon.update(group["params"])
+    assert sorted(map(id, trained)) == sorted(map(id, model.parameters()))
     if name == "muon":
-        matrices = {id(p) for p in model.blocks.parameters() if p.dim() == 2}
-        assert set(trained[: len(matrices)]) == matrices
+        assert by_muon == {p for p in model.blocks.parameters() if p.dim() == 2}
 
 
 @pytest.mark.parametrize("where", ["blocks.0.qkv.weight", "ln_f.bias"])
 def test_in_float16_an_overflow_in_one_optimizers_gradients_skips_the_step_of_all(where):
     model = small_model()
-    config = TrainConfig(optimizer="muon", dtype="float16", compile=False)
-    state = TrainingState(model, config)
-    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    state = TrainingState(model, TrainConfig(optimizer="muon", dtype="float16", compile=False))
+    before = copy.deepcopy(model.state_dict())
     scale = state.scaler.get_scale()
-    tokens = torch.randint(50, (2, 17))
-    step = [(tokens[:, :-1], tokens[:, 1:], 1.0)]
+    step = [(TOKENS[:, :-1], TOKENS[:, 1:], 1.0)]
     hook = model.get_parameter(where).register_hook(lambda gradient: gradient * torch.inf)
     train_step(state, lambda x, y: model(x, y)[1], step)
     assert state.sums[1].isfinite()  # the log has no infinite norm
-    for name, weight in model.state_dict().items():
-        assert weight.equal(before[name]), name
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     hook.remove()
     train_step(state, lambda x, y: model(x, y)[1], step)
-    for name, weight in model.state_dict().items():
-        assert weight.isfinite().all(), name
-    assert not model.wte.weight.equal(before["wte.weight"])
+    for name, weight in model.named_parameters():
+        assert weight.isfinite().all() and not weight.equal(before[name]), name
     assert state.scaler.get_scale() == scale / 2 and state.step == 2
-
-
-def loss_of_model(model, inputs, targets):
-    return model(inputs, targets)[1]
 
 
 @pytest.mark.parametrize("cuda_graphs", [False, True])
@@ -106,26 +106,24 @@ def test_a_step_adds_up_its_micro_batches_also_where_a_graph_overwrites_its_grad
     monkeypatch, cuda_graphs
 ):
     """With cuda_graphs each micro-batch writes its gradients where the one before it wrote them."""
-    tokens = torch.randint(50, (6, 17), generator=torch.manual_seed(0))
-    inputs = tokens[:, :-1]
-    targets = tokens[:, 1:]
-    micro_batches = [(inputs[i : i + 2], targets[i : i + 2], 1 / 3) for i in (0, 2, 4)]
+    whole = [(TOKENS[:, :-1], TOKENS[:, 1:], 1.0)]
+    micro_batches = [(part[:, :-1], part[:, 1:], 1 / 3) for part in TOKENS.split(2)]
     compute = torch.autograd.grad
     places = []
 
     def replay(loss, parameters):
         gradients = compute(loss, parameters)
-        if not places or not cuda_graphs:
-            places[:] = gradients
+        if not places:
+            places.extend(gradients)
         torch._foreach_copy_(places, gradients)
         return list(places)
 
     results = []
-    for parts in ([(inputs, targets, 1.0)], micro_batches):
-        model = small_model()
-        config = TrainConfig(dtype="float32", compile=False, cuda_graphs=cuda_graphs)
-        state = TrainingState(model, config)
-        train_step(state, partial(loss_of_model, model), parts)
+    config = TrainConfig(dtype="float32", compile=False, cuda_graphs=cuda_graphs)
+    for step in (whole, micro_batches):
+        state = TrainingState(small_model(), config)
+        train_step(state, lambda *batch, model=state.model: model(*batch)[1], step)
         results.append(state.sums)
-        monkeypatch.setattr(torch.autograd, "grad", replay)
+        if cuda_graphs:
+            monkeypatch.setattr(torch.autograd, "grad", replay)
     torch.testing.assert_close(*results, rtol=1e-4, atol=0)  # loss and norm of the gradient
