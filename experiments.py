@@ -3,7 +3,7 @@ The tables and figures of the paper and its reproductions: a list of runs or mod
 trained, measured, drawn.
 
 $ python experiments.py shapes  # eight small shapes, minutes on two cores: table and picture
-# the real sizes: runs, hours, dollars; runs nothing
+# the real sizes: runs and hours; runs nothing
 $ python experiments.py shapes --scale published --dry_run
 $ python experiments.py dropout --only 'zero-*' --seeds 3
 # on real stories (docs/data.md says which), eight times as long
@@ -39,7 +39,6 @@ from nanostories.sweeps.lists import EXPERIMENTS, PREPARED, SCALES, Experiment, 
 A100 = 0.4 * 312e12  # FLOP/s: a guess that training reaches 40%
 # Share of the speed of matrix products alone that a training step reaches on this machine
 UTILIZATION = 0.5
-REQUEST_TOKENS = 570  # a guess, of a question to a judge
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -73,7 +72,7 @@ def parse_arguments() -> argparse.Namespace:
     either.add_argument("--models", help="compare these, too: runs, hf:ID or api:MODEL", **models)
     either.add_argument("--only_models", help="compare these alone, and train nothing", **models)
     parser.add_argument(
-        "--dry_run", action="store_true", help="print commands, hours and dollars; run nothing"
+        "--dry_run", action="store_true", help="print commands and hours; run nothing"
     )
     parser.add_shared(
         "data", help="a corpus made by prepare.py, such as data/real (default: the list's own)"
@@ -332,7 +331,7 @@ def values_of(flag: str, flags: list[str]) -> list[str]:
 
 # ---- What it would cost ----
 def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.Namespace) -> None:
-    """Prints the command of each run, a table of their costs, and the cost of APIs."""
+    """Prints the command of each run, and a table of their costs."""
     from nanostories.tables import table_text
 
     speed, machine = training_speed(args.scale)
@@ -351,7 +350,6 @@ def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.
         n_models += max(1, run.config.keep_checkpoints) if experiment.checkpoints else 1
     measures = ", ".join(experiment.measures) or "no measures"
     print(f"then {measures} of {n_models} models, whose time is not counted")
-    show_api_costs(n_models, listed, experiment, args)
 
 
 def duration(seconds: float) -> str:
@@ -375,38 +373,6 @@ def training_speed(scale: str) -> tuple[float, str]:
     speed = peak_flops(device, dtype) or measured_flops(device, dtype)
     about = f"{UTILIZATION:.0%} of the speed of matrix products on this machine now"
     return UTILIZATION * speed, about
-
-
-def show_api_costs(
-    n_models: int, listed: Runs, experiment: Experiment, args: argparse.Namespace
-) -> None:
-    """By the prices and judges among the flags of --grade."""
-    from nanostories.grading.chat_judge import REPLY_TOKENS, read_question
-    from nanostories.sweeps.measures import PROMPTS, STORY_TOKENS, texts_to_begin
-
-    judges = chat_judges(experiment, args)
-    questions = values_of("--question", args.grade) or ["ours"]
-    n_turns = sum(len(read_question(name).turns) for name in questions)
-    n = int((values_of("--n", args.sample) or [SCALES[args.scale].n])[-1])
-    stories = graded = 0
-    if "scores" in experiment.measures:
-        stories = PROMPTS * n
-        graded = 4 * PROMPTS if "--controls" in args.grade else 0
-    if "beginnings" in experiment.measures:
-        stories += 10 * len(texts_to_begin(args.prompts))
-    graded += n_models * stories
-    asked = len(judges) * n_turns * graded
-    written = stories * sum(name.startswith("api:") for name in listed.models)
-    if not asked and not written:
-        return
-    prices = [values_of(flag, args.grade) for flag in ("--price_in", "--price_out")]
-    cost = "give --price_in and --price_out among the flags of --grade to see the cost"
-    if all(prices):
-        price_in, price_out = (float(values[-1]) for values in prices)
-        tokens_out = asked * REPLY_TOKENS + written * STORY_TOKENS
-        dollars = (asked * REQUEST_TOKENS * price_in + tokens_out * price_out) / 1e6
-        cost = f"about ${dollars:.2f}"
-    print(f"APIs: {asked:,} questions to judges, {written:,} stories; {cost}")
 
 
 if __name__ == "__main__":
