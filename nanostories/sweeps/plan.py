@@ -7,8 +7,7 @@ The runs of a list: how long each trains, and how many FLOPs that takes, counted
 import functools
 import itertools
 import math
-import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,10 +21,8 @@ from nanostories.variants import MODELS
 from nanostories.variants.contrastive import n_shuffled
 
 ROOT = Path(__file__).parents[2]
-EVAL_INTERVALS = (
-    50,
-    250,
-)  # steps, fewest and most: an evaluation takes time, and a kill loses the steps since
+# Steps, fewest and most: an evaluation takes time, and a kill loses the steps since
+EVAL_INTERVALS = (50, 250)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +39,6 @@ class Run:
         return Path(self.config.out_dir, self.config.name)
 
     @property
-    def command(self) -> str:
-        return shlex.join(["train.py", *self.args])
-
-    @property
     def tokens(self) -> int:
         return self.config.max_steps * self.config.tokens_per_step
 
@@ -60,41 +53,55 @@ def plan_runs(
     """The runs in order. out: where they go; data: the corpus of variants that do not name one;
     corpora: {name: (its directory, its meta.json)}."""
     runs = []
-    for seed, budget, variant in itertools.product(
-        range(n_seeds), listed.budgets or [None], listed.variants
-    ):
+    budgets = listed.budgets or [None]
+    for seed, budget, variant in itertools.product(range(n_seeds), budgets, listed.variants):
         settings = dict(listed.variants[variant], seed=seed, out_dir=str(out))
         corpus, meta = corpora[settings.pop("data", data)]
         settings |= dict(data=corpus.name, data_dir=str(corpus.parent))
-        name = f"{budget:.1e}-{variant}_{seed}".replace("+", "") if budget else f"{variant}_{seed}"
-        start = settings.pop("start_from", "")
+        name = f"{variant}_{seed}"
+        if budget:
+            name = f"{budget:.1e}-{name}".replace("+", "")
+        source = settings.pop("start_from", "")
         args = [str(ROOT / "configs" / scale.config), *flags(dict(name=name) | settings)]
         config = parse_command_line(args)[0]
         parameters, flops_per_step = count_parameters_and_flops(config, meta["vocab_size"])
-        steps = max(1, round(budget / flops_per_step) if budget else listed.steps)
+        steps = max(1, listed.steps)  # 0 if nothing is trained
+        if budget:
+            steps = max(1, round(budget / flops_per_step))
         args += flags(schedule(steps, config.n_embd, scale))
         config = parse_command_line(args)[0]
-        if start:  # it brings the shape, which was needed to count
-            args = [arg for arg in args if not arg.startswith(tuple(f"--{key}=" for key in SHAPE))]
-            config = replace(
-                config,
-                start_from=str(out / f"{start}_{seed}") if start in listed.variants else start,
-            )
-            args.append(f"--start_from={config.start_from}")
+        if source in listed.variants:
+            source = str(out / f"{source}_{seed}")
+        if source:
+            config = replace(config, start_from=source)
+            args = [*without_shape(args), f"--start_from={source}"]
         run = Run(variant, args, config, parameters, steps * flops_per_step, budget)
-        most_tokens = scale.max_epochs * meta["splits"]["train"]["tokens"]
-        if not budget or steps >= scale.min_steps and run.tokens <= most_tokens:
+        if not budget or fits_budget(run, scale, meta):
             runs.append(run)
     return runs
 
 
+def without_shape(args: Sequence[str]) -> list[str]:
+    """The weights to start from bring it."""
+    shape = tuple(f"--{key}=" for key in SHAPE)
+    return [arg for arg in args if not arg.startswith(shape)]
+
+
+def fits_budget(run: Run, scale: Scale, meta: Mapping) -> bool:
+    most_tokens = scale.max_epochs * meta["splits"]["train"]["tokens"]
+    return run.config.max_steps >= scale.min_steps and run.tokens <= most_tokens
+
+
 def schedule(steps: int, width: int, scale: Scale) -> dict:
     fewest, most = EVAL_INTERVALS
-    interval = min(most, max(fewest, math.ceil(steps / 4)))
-    own = dict(max_steps=steps, warmup_steps=round(scale.warmup * steps), eval_interval=interval)
-    return own | (
-        dict(learning_rate=min(scale.learning_rate, 1 / width)) if scale.learning_rate else {}
-    )
+    settings = {
+        "max_steps": steps,
+        "warmup_steps": round(scale.warmup * steps),
+        "eval_interval": min(most, max(fewest, math.ceil(steps / 4))),
+    }
+    if scale.learning_rate:
+        settings["learning_rate"] = min(scale.learning_rate, 1 / width)
+    return settings
 
 
 def flags(settings: dict) -> list[str]:
