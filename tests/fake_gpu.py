@@ -121,7 +121,7 @@ def corpus(device=CUDA) -> Corpus:
 
 
 def new_state(**settings) -> TrainingState:
-    defaults = dict(n_layer=2, n_head=4, n_embd=32, block_size=64, window_size=16, compile=False)
+    defaults = dict(n_layer=4, n_head=4, n_embd=32, block_size=64, window_size=16, compile=False)
     config = TrainConfig(**defaults | dict(batch_size=4, grad_accum_steps=2) | settings)
     with torch.device(CUDA):  # as fake tensors do not move
         model = MODELS[config.architecture](GPTNeoConfig(VOCAB_SIZE, **config.model_shape()))
@@ -235,7 +235,7 @@ PLANTED = {
     "data on the CPU": partial(steps_with, data_on_the_cpu),
     "no autocast": partial(steps_with, no_autocast),
     "table from the host": partial(steps_with, partial(in_the_loss, with_table)),
-    "mask for each layer": partial(steps_with, mask_for_each_layer, n_layer=4),
+    "mask for each layer": partial(steps_with, mask_for_each_layer),
 }
 
 if __name__ == "__main__":

@@ -13,7 +13,14 @@ needs_kernels = pytest.mark.skipif(
 )
 
 # B, T, H, window
-SHAPES = [(1, 1, 1, 1), (2, 37, 3, 100), (2, 65, 2, 17), (2, 200, 1, 150), (3, 50, 2, 1)]
+SHAPES = [
+    (1, 1, 1, 1),
+    (1, 2, 1, 1),
+    (2, 37, 3, 100),
+    (2, 65, 2, 17),
+    (2, 200, 1, 150),
+    (3, 50, 2, 1),
+]
 PRECISIONS = [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)]  # dtype, tolerance
 
 
