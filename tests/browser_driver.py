@@ -11,6 +11,29 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
+# The text of the least contrast, as WCAG 2 defines it.
+CONTRAST = """(() => {
+  const channels = (color) => color.match(/[\\d.]+/g).map(Number);
+  const light = (color) => color.slice(0, 3).map((x) => x / 255)
+    .map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, x, i) => sum + x * [0.2126, 0.7152, 0.0722][i], 0);
+  const under = (node) => {
+    if (!node) return [255, 255, 255];
+    const [r, g, b, alpha = 1] = channels(getComputedStyle(node).backgroundColor);
+    const below = alpha < 1 ? under(node.parentElement) : [0, 0, 0];
+    return [r, g, b].map((x, i) => alpha * x + (1 - alpha) * below[i]);
+  };
+  const worst = { contrast: 99 };
+  for (const node of document.querySelectorAll("body *")) {
+    const hasText = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+    if (!hasText || !node.checkVisibility()) continue;
+    const [a, b] = [light(channels(getComputedStyle(node).color)), light(under(node))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < worst.contrast) Object.assign(worst, { contrast, node: node.outerHTML.slice(0, 200) });
+  }
+  return worst;
+})()"""  # noqa: E501
+
 
 class Browser:
     """messages: what console and scripts have said since the page was opened. All of playwright's
@@ -35,18 +58,16 @@ class Browser:
 
     def open(self, page: Path, width=1400, height=1000, dark=False, before="") -> None:
         """before: JavaScript that runs before the page's own."""
-        size = {"width": width, "height": height}
-        self.call(self._open, page.resolve().as_uri(), size, dark, before)
+        self.size = {"width": width, "height": height}
+        self.call(self._open, page.resolve().as_uri(), dark, before)
 
-    def _open(self, address: str, size: dict[str, int], dark: bool, before: str) -> None:
+    def _open(self, address: str, dark: bool, before: str) -> None:
         if self.page:
             self.page.context.close()
         self.messages.clear()
-        context = self.browser.new_context(
-            offline=True,
-            viewport=size,
-            color_scheme="dark" if dark else "light",
-        )
+        scheme = "dark" if dark else "light"
+        settings = {"offline": True, "viewport": self.size, "color_scheme": scheme}
+        context = self.browser.new_context(**settings)
         context.add_init_script(before)
         self.page = context.new_page()
         self.page.on("console", lambda message: self.messages.append(message.text))
@@ -72,6 +93,13 @@ class Browser:
         }})()"""
         if not self.run(loop):
             raise TimeoutError(f"still not true after {seconds} s: {condition}")
+
+    def check_screen(self) -> None:
+        """Nothing went wrong, the page is no wider than the screen, and all of it can be read."""
+        assert self.messages == []
+        assert self.run("document.documentElement.scrollWidth") <= self.size["width"]
+        worst = self.run(CONTRAST)
+        assert worst["contrast"] >= 4.5, worst
 
     def press(self, *keys: str) -> None:
         for key in keys:

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -44,13 +45,11 @@ def data_dir(tmp_path_factory):
     from prepare import Options, prepare
 
     directory = tmp_path_factory.mktemp("data")
-    names, things = ["Tom", "Mia", "Ben", "Sue"], ["ball", "cat", "kite", "drum", "hat"]
-    texts = [
-        f"{name} had a {thing}. It was number {i}."
-        for i in range(25)
-        for name in names
-        for thing in things
-    ]
+    texts = []
+    for i in range(25):
+        for name in ("Tom", "Mia", "Ben", "Sue"):
+            for thing in ("ball", "cat", "kite", "drum", "hat"):
+                texts.append(f"{name} had a {thing}. It was number {i}.")
     val = [*texts[::-10], "A new one."]
     prepare(directory / "tiny", ["made for the tests"], texts, val, Options(vocab_size=300))
     return directory
@@ -63,9 +62,8 @@ def instruct_data_dir(tmp_path_factory):
 
     directory = tmp_path_factory.mktemp("data")
     for corpus in ("builtin", "builtin-instruct", "builtin-instruct-ood"):
-        run_prepare(
-            corpus, "--stories", 700, "--vocab_size", 1000, "--seed", 2, "--data_dir", directory
-        )
+        flags = ("--stories=700", "--vocab_size=1000", "--seed=2", f"--data_dir={directory}")
+        run_prepare(corpus, *flags)
     return directory
 
 
@@ -167,13 +165,16 @@ def assert_same_curve(run: Path, reference: Path):
 
 @pytest.fixture
 def command_line(monkeypatch, capsys):
-    """command_line(script, directory) calls the script's main() there -> (exit code or message,
-    what it printed)."""
+    """command_line(script, directory) calls the script's main() there, with words or with one line
+    of them -> (exit code or message, what it printed)."""
 
     def of(script, directory: Path):
         def call(*args):
+            words = map(str, args)
+            if len(args) == 1:
+                words = shlex.split(str(args[0]))
             monkeypatch.chdir(directory)
-            monkeypatch.setattr(sys, "argv", [f"{script.__name__}.py", *map(str, args)])
+            monkeypatch.setattr(sys, "argv", [f"{script.__name__}.py", *words])
             try:
                 script.main()
             except SystemExit as end:
@@ -201,15 +202,16 @@ def two_threads():
 def chromium():
     """A browser that stays open, offline, and keeps all that its console says
     (tests/browser_driver.py). NANOSTORIES_REQUIRE=chromium: without one, tests fail."""
-    programs = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
-    programs = [program for program in programs if program]
-    if not programs and os.environ.get("NANOSTORIES_REQUIRE") == "chromium":
+    program = None
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        program = program or shutil.which(name)
+    if not program and os.environ.get("NANOSTORIES_REQUIRE") == "chromium":
         pytest.fail("no Chromium on this machine")
-    if not programs:
+    if not program:
         pytest.skip("no Chromium on this machine")
     from browser_driver import Browser
 
-    browser = Browser(programs[0])
+    browser = Browser(program)
     yield browser
     browser.close()
 

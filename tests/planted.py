@@ -31,16 +31,15 @@ EACH = 100  # planted of each kind
 
 def write_corpus(directory: Path, training: list[str], validation: list[str]) -> Path:
     directory.mkdir(parents=True)
-    tokenizer, splits = gpt2(), {}
+    tokenizer = gpt2()
+    meta = dict(format=FORMAT, source=["tests"], splits={}, cleaning={})
+    meta |= dict(vocab_size=tokenizer.vocab_size, vocabulary=tokenizer.vocabulary)
     for split, stories in dict(train=training, val=validation).items():
         data = tokenizer.encode_stories(stories).astype("<u2").tobytes()
         (directory / f"{split}.bin").write_bytes(data)
-        splits[split] = dict(
-            stories=len(stories), tokens=len(data) // 2, bytes=len("".join(stories).encode())
-        )
-        splits[split]["sha256"] = hashlib.sha256(data).hexdigest()
-    meta = dict(format=FORMAT, source=["tests"], splits=splits, cleaning={})
-    meta |= dict(vocab_size=tokenizer.vocab_size, vocabulary=tokenizer.vocabulary)
+        counts = dict(stories=len(stories), tokens=len(data) // 2)
+        counts |= dict(bytes=len("".join(stories).encode()))
+        meta["splits"][split] = counts | dict(sha256=hashlib.sha256(data).hexdigest())
     (directory / "meta.json").write_text(json.dumps(meta))
     return directory
 
@@ -61,14 +60,12 @@ def endings(stories: list[str]) -> list[str]:
 
 def replace_words(text: str, words: set[str], others: list[str], rng: random.Random) -> str:
     """Replaces each of these words by one of the others, the same one wherever it occurs."""
-    partner: dict[str, str] = {}
+    partner = {word: rng.choice(others).lower() for word in sorted(words)}
 
     def other(match: re.Match) -> str:
-        word = match[0].lower()
-        if word not in words:
-            return match[0]
-        new = partner.setdefault(word, rng.choice(others).lower())
-        return new.capitalize() if match[0][0].isupper() else new
+        word = match[0]
+        new = partner.get(word.lower(), word)
+        return new.capitalize() if word[0].isupper() else new
 
     return re.sub("[A-Za-z]+", other, text)
 
@@ -86,11 +83,12 @@ def ways_to_copy(corpus: WordCorpus, honest: list[str], rng: random.Random) -> d
 
     def passage(text: str, n: int) -> str:
         """n words of it in the middle of an honest completion."""
-        words, other = text.split(), rng.choice(honest).split()
+        words = text.split()
+        other = rng.choice(honest).split()
         start = rng.randrange(max(1, len(words) - n))
-        return " ".join(
-            [*other[: len(other) // 2], *words[start : start + n], *other[len(other) // 2 :]]
-        )
+        middle = len(other) // 2
+        other[middle:middle] = words[start : start + n]
+        return " ".join(other)
 
     def made_up_word() -> str:
         return "".join(rng.choice("bdfgklmnprstvz") + rng.choice("aeiou") for _ in range(4))
@@ -131,11 +129,9 @@ def plant(rows: list[dict], corpus: WordCorpus, each: int = EACH, seed: int = 0)
     for kind, change in ways_to_copy(corpus, [row["completion"] for row in rows], rng).items():
         for story in rng.sample(range(len(corpus)), each):
             prompt = cut_story(corpus.text(story), 0.5)
-            key = dict(prompt_index=first + len(planted), sample_index=0)
-            facts = dict(
-                prompt=prompt.text, planted=kind, source=story, completion=change(prompt.reference)
-            )
-            planted.append(key | facts)
+            row = dict(prompt_index=first + len(planted), sample_index=0, prompt=prompt.text)
+            row |= dict(completion=change(prompt.reference), planted=kind, source=story)
+            planted.append(row)
     return rows + planted
 
 
@@ -148,11 +144,11 @@ def count_flagged(rows: list[dict], run: Path) -> dict[str, list[int]]:
     counts: dict[str, list[int]] = {}
     for row in rows:
         flagged = found[str(row["prompt_index"]), str(row["sample_index"])]
-        right = bool(flagged["flag"]) and flagged["story"] == str(row.get("source"))
         count = counts.setdefault(row.get("planted", "honest"), [0, 0, 0])
-        counts[row.get("planted", "honest")] = [
-            a + b for a, b in zip(count, (bool(flagged["flag"]), right, 1))
-        ]
+        if flagged["flag"]:
+            count[0] += 1
+            count[1] += flagged["story"] == str(row.get("source"))
+        count[2] += 1
     return counts
 
 

@@ -14,13 +14,11 @@ from nanostories.corpus.builtin_stories import ROLES
 from nanostories.interpretation.word_classes import Story, TaggedCorpus, kind_of
 
 T = 40
-KINDS = [
-    sorted(word for word in ROLES if ROLES[word][0] == kind)
-    for kind in ("noun", "verb", "adjective")
-]
-WORDS = [f"{word}" for words in KINDS for word in words[:30]]
-WORDS += ["Tom", "Mia", "Ben", "Sue", "Max", "Leo", "Ivy", "Ann", "Sam", "Fay", "Zoe", "Ada"]
-WORDS += [".", ",", "!", "?", '"', ";", ":", "-", '!"', '."']
+WORDS = []
+for kind in ("noun", "verb", "adjective"):
+    WORDS += sorted(word for word in ROLES if ROLES[word][0] == kind)[:30]
+WORDS += "Tom Mia Ben Sue Max Leo Ivy Ann Sam Fay Zoe Ada".split()
+WORDS += '. , ! ? " ; : - !" ."'.split()
 NAMES = frozenset(WORDS[90:102])
 V = len(WORDS)
 # Every second layer has a window of 7; or attention is scaled, and its matrices have biases.
@@ -95,11 +93,10 @@ def planted_induction() -> GPTNeo:
 
 
 @functools.cache
-def planted_reading() -> tuple:
-    """What interpret.read_activations returns of the planted model: sums of heads, of neurons,
-    means."""
-    heads, neurons, means = read_activations(planted_model(), planted_corpus())
-    return heads, neurons["post"], means
+def planted_reading():
+    """The sums of the planted model's neurons."""
+    _, neurons, _ = read_activations(planted_model(), planted_corpus())
+    return neurons["post"]
 
 
 class Alphabet:

@@ -1,7 +1,5 @@
 """Whether what a header asks for is in the story."""
 
-from types import SimpleNamespace
-
 import pytest
 
 import instruct
@@ -32,9 +30,8 @@ def samples(path, prompts, completions, **facts):
     rows = []
     for i, (prompt, texts) in enumerate(zip(prompts, completions)):
         for j, text in enumerate(texts):
-            rows.append(
-                dict(prompt_index=i, sample_index=j, completion=text) | prompt.row() | facts
-            )
+            row = dict(prompt_index=i, sample_index=j, completion=text)
+            rows.append(row | prompt.row() | facts)
     write_rows(path, rows)
 
 
@@ -43,16 +40,12 @@ def prompts(instruct_data_dir):
     return evaluation_prompts(instruct_data_dir / "builtin-instruct", 150, 0.5)
 
 
-def figures(path) -> dict:
+def measured(path) -> dict[str, dict]:
+    """Rows by measure; `share` without its interval."""
     ((name, rows),) = instruct.stories_under_headers(path).items()
     found = {}
     for row in instruct.measure(name, rows):
-        found[row["measure"]] = SimpleNamespace(
-            share=row["share"][0],
-            prompts=row["prompts"],
-            true_stories=row["true stories"],
-            other_stories=row["other prompts"],
-        )
+        found[row["measure"]] = row | {"share": row["share"][0]}
     return found
 
 
@@ -60,62 +53,55 @@ def test_true_stories_follow_and_stories_for_others_do_not(prompts, tmp_path):
     true = [[prompt.reference] for prompt in prompts]
     samples(tmp_path / "true" / "samples/eval.jsonl", prompts, true)
     samples(tmp_path / "shifted" / "samples/eval.jsonl", prompts, true[1:] + true[:1])
-    follows, shifted = figures(tmp_path / "true"), figures(tmp_path / "shifted")
+    follows = measured(tmp_path / "true")
+    shifted = measured(tmp_path / "shifted")
     assert follows.keys() == shifted.keys() and len(follows) == 12
-    for name, line in follows.items():
-        assert line.true_stories == line.share == shifted[name].true_stories
-        asked = not name.endswith("not asked for")
-        assert line.share >= 0.95 or not asked
-        if asked and "dialogue" not in name:
-            assert max(line.other_stories, shifted[name].share) < 0.35
-    assert follows["sentence, verbatim"].prompts == sum(
-        "sentence" in prompt.row()["instruction"] for prompt in prompts
-    )
+    for name, row in follows.items():
+        assert row["true stories"] == row["share"] == shifted[name]["true stories"]
+        if not name.endswith("not asked for"):
+            assert row["share"] >= 0.95
+            if "dialogue" not in name:
+                assert max(row["other prompts"], shifted[name]["share"]) < 0.35
+    asked = [prompt.row()["instruction"] for prompt in prompts]
+    n_sentences = sum("sentence" in fields for fields in asked)
+    assert follows["sentence, verbatim"]["prompts"] == n_sentences
 
 
 def test_a_prompt_counts_once_and_silence_fails(prompts, tmp_path):
     """Half of the completions of each prompt are true, the others are empty."""
     samples(tmp_path / "half" / "samples/eval.jsonl", prompts, ([p.reference, ""] for p in prompts))
     samples(tmp_path / "once" / "samples/eval.jsonl", prompts, ([""] for p in prompts))
-    half, once = figures(tmp_path / "half"), figures(tmp_path / "once")
-    line = half["words: all"]
-    assert line.share == 0.5 and line.prompts == once["words: all"].prompts
-    assert once["words: all"].share == 0 and once["dialogue"].share == 0
-    assert 0 < once["summary: nearest"].share < 1 / 70  # chance: all of some 80 summaries fit alike
+    half = measured(tmp_path / "half")["words: all"]
+    silent = measured(tmp_path / "once")
+    assert half["share"] == 0.5 and half["prompts"] == silent["words: all"]["prompts"]
+    assert silent["words: all"]["share"] == silent["dialogue"]["share"] == 0
+    # chance: all of some 80 summaries fit alike
+    assert 0 < silent["summary: nearest"]["share"] < 1 / 70
 
 
 def test_what_no_rule_can_tell_is_left_out(tmp_path):
     """A bad ending of another writer; a model's own answer to a prompt of the user's."""
-    asked = Prompt("Features: BadEnding\nStory:", "\n\nThen the moon fell down.")
-    samples(
-        tmp_path / "samples/real.jsonl",
-        [asked, Prompt("Words: a\nStory:")],
-        [["It was sad."], ["A dog."]],
-    )
-    lines = figures(tmp_path)
-    assert lines.keys() == {"words: all", "words: each"}
-    assert lines["words: all"].true_stories is None
+    bad = Prompt("Features: BadEnding\nStory:", "\n\nThen the moon fell down.")
+    prompts = [bad, Prompt("Words: a\nStory:")]
+    samples(tmp_path / "samples/real.jsonl", prompts, [["It was sad."], ["A dog."]])
+    found = measured(tmp_path)
+    assert found.keys() == {"words: all", "words: each"}
+    assert found["words: all"]["true stories"] is None
 
 
 def test_command_line(prompts, tmp_path, command_line):
     instruct_py = command_line(instruct, tmp_path)
     for name in ("a", "b/warm"):
-        samples(
-            tmp_path / "out" / name / "samples/eval.jsonl",
-            prompts,
-            [[prompt.reference] for prompt in prompts],
-        )
+        true = [[prompt.reference] for prompt in prompts]
+        samples(tmp_path / "out" / name / "samples/eval.jsonl", prompts, true)
     printed = instruct_py("out/a", "out/b")[1].out
     result = load(tmp_path / "out" / "instruct.json")
     assert to_text(result) in printed and "wrote out/instruct.json" in printed
     assert set(result.sources) == {"a/samples/eval.jsonl", "b/warm/samples/eval.jsonl"}
     rows = result.tables[0].rows
     assert {row["run"] for row in rows} == {"a, eval", "b/warm, eval"} and len(rows) > 12
-    assert all(0 <= low <= high for _, low, high in (row["share"] for row in rows))
     assert (tmp_path / "out" / "instruct.png").stat().st_size > 10_000
-    (tmp_path / "out" / "a" / "samples/eval.jsonl").write_text(
-        '{"prompt_index": 0, "sample_index": 0, "completion": ""}\n'
-    )
+    samples(tmp_path / "out/a/samples/eval.jsonl", [Prompt("no header")], [[""]])
     code, _ = instruct_py("out/a")
     assert "out/a" in code and "\n" not in code
 
@@ -140,15 +126,17 @@ def word_list(tmp_path, monkeypatch):
     monkeypatch.setattr(prompts_module, "UNSEEN_WORDS", path)
 
 
+def words_asked(prompts) -> list[list[str]]:
+    return [prompt.row()["instruction"]["words"] for prompt in prompts]
+
+
 def test_headers_of_words_that_no_training_story_has(word_list, instruct_data_dir):
     directory = instruct_data_dir / "builtin-instruct"
-    asked = [
-        prompt.row()["instruction"]["words"] for prompt in unseen_word_prompts(directory, 2, seed=0)
-    ]
-    assert [set(kind) for kind in zip(*asked)] == [
-        {"zeppelin", "quokka"},
-        {"yodel", "zap"},
-        {"zany", "zebraic"},
+    asked = words_asked(unseen_word_prompts(directory, 2, seed=0))
+    assert sorted(map(sorted, zip(*asked))) == [
+        ["quokka", "zeppelin"],
+        ["yodel", "zap"],
+        ["zany", "zebraic"],
     ]
     with pytest.raises(ValueError, match=f"{directory.name}: .* 2 of the nouns"):
         unseen_word_prompts(directory, 3, seed=0)
@@ -158,11 +146,11 @@ def test_unseen_words_are_measured_against_stories_for_other_prompts(
     word_list, instruct_data_dir, tmp_path
 ):
     prompts = unseen_word_prompts(instruct_data_dir / "builtin-instruct", 2, seed=0)
-    words = [prompt.row()["instruction"]["words"] for prompt in prompts]
-    told = [[f"The {noun} {verb}s."] for noun, verb, _ in words]
+    told = [[f"The {noun} {verb}s."] for noun, verb, _ in words_asked(prompts)]
     samples(tmp_path / "samples/unseen.jsonl", prompts, told, split="unseen")
-    lines = figures(tmp_path)
-    assert lines.keys() == {"unseen words: all", "unseen words: each"}
-    each = lines["unseen words: each"]
-    assert (each.share, each.other_stories, each.true_stories) == (pytest.approx(2 / 3), 0, None)
-    assert lines["unseen words: all"].share == 0
+    found = measured(tmp_path)
+    assert found.keys() == {"unseen words: all", "unseen words: each"}
+    each = found["unseen words: each"]
+    assert each["share"] == pytest.approx(2 / 3)
+    assert each["other prompts"] == 0 and each["true stories"] is None
+    assert found["unseen words: all"]["share"] == 0

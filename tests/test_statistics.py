@@ -2,7 +2,6 @@
 out."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -16,10 +15,9 @@ def test_a_mean_is_scipys_t_test():
     values = rng.normal(0.3, 1, (3, 20))
     found = estimate(values, chance=0.1)
     theirs = scipy.stats.ttest_1samp(values, 0.1, axis=1)
-    interval = theirs.confidence_interval(0.95)
-    assert found.p == pytest.approx(theirs.pvalue)
-    assert found.low == pytest.approx(interval.low) and found.high == pytest.approx(interval.high)
-    assert estimate(values[0]).value == pytest.approx(values[0].mean())
+    expected = (values.mean(1), *theirs.confidence_interval(0.95), theirs.pvalue)
+    for number, reference in zip(found, expected, strict=True):
+        assert number == pytest.approx(reference)
 
 
 def test_without_spread_or_prompts():
@@ -36,23 +34,17 @@ def test_without_spread_or_prompts():
 def test_the_interval_of_paired_wins_counted_out(n):
     """Over all outcomes, by their probability: it holds the truth, and chance is rarely taken for a
     difference."""
-    counts = [(wins, losses) for wins in range(n + 1) for losses in range(n + 1 - wins)]
-    found, ways = {}, {}
-    for wins, losses in counts:
-        values = np.repeat([1, 0, 0.5], [wins, losses, n - wins - losses])
-        found[wins, losses] = estimate(values, share=True, chance=0.5)
-        ways[wins, losses] = math.comb(n, wins) * math.comb(n - wins, losses)
+    counts = [(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)]
+    intervals = []
+    for count in counts:
+        intervals.append(estimate(np.repeat([1, 0, 0.5], count), share=True, chance=0.5))
+    _, low, high, _ = np.array(intervals).T
     for ties, share in itertools.product((0, 0.2, 0.5, 0.8, 0.9), (0.5, 0.7, 0.9, 0.99)):
         win = (1 - ties) * share
-        loss = (1 - ties) * (1 - share)
         truth = win + ties / 2
-        held = above_chance = 0
-        for wins, losses in counts:
-            p = ways[wins, losses] * win**wins * loss**losses * ties ** (n - wins - losses)
-            interval = found[wins, losses]
-            held += p * (interval.low <= truth <= interval.high)
-            above_chance += p * (interval.low > 0.5)
-        assert held > 0.929
+        p = scipy.stats.multinomial.pmf(counts, n, [win, 1 - ties - win, ties])
+        above_chance = p[low > 0.5].sum()
+        assert p[(low <= truth) & (truth <= high)].sum() > 0.929
         if share == 0.5:
             assert above_chance < 0.036
         if (ties, share) == (0.2, 0.9):  # the fewest prompts that grading asks for rest on this
@@ -71,8 +63,7 @@ def test_ratios_hold_the_truth(n):
         held += found.low <= 0.7 <= found.high
     assert 0.91 < held / 2000 < 0.965
     many = ratio(bits[:3], n_bytes[0])  # several numerators at once
-    assert many.value[1] == pytest.approx(ratio(bits[1], n_bytes[0]).value)
-    assert many.low[1] == pytest.approx(ratio(bits[1], n_bytes[0]).low)
+    assert [column[1] for column in many] == pytest.approx(ratio(bits[1], n_bytes[0]))
 
 
 def test_holm():

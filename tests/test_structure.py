@@ -102,7 +102,7 @@ def code_lines_and_tokens(text: str) -> tuple[int, int]:
 
 
 def test_one_idea_a_line():
-    lines, tokens = 0, 0
+    lines = tokens = 0
     places = {kind: [] for kind in LIMITS_PER_1000_LINES}
     for path in FILES:
         text = path.read_text()

@@ -4,9 +4,10 @@ themselves.)"""
 import pytest
 from sample_fixtures import rows_of
 
-API = ("--model", "api:gpt-3.5-turbo", "--prompts", "prompts.txt", "--n", "2")
+MODEL = "--model api:gpt-3.5-turbo"
+API = f"{MODEL} --prompts prompts.txt --n 2"
 # A dollar a reply.
-COSTLY = ("--price_in", "0", "--price_out", "1e5", "--max_new_tokens", "10")
+COSTLY = "--price_in 0 --price_out 1e5"
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,7 @@ def test_an_api_model_continues_stories(endpoint, sample_py, run):
         "<think>The end?</think>a time. The end.",
         "length" if number == 2 else "stop",
     )
-    assert sample_py(*API, "--concurrency", "1", "--max_new_tokens", "50")[0] == 0
+    assert sample_py(f"{API} --concurrency 1 --max_new_tokens 50")[0] == 0
     rows = rows_of(run / "samples/prompts.jsonl")
     # With the space that chat models drop.
     assert [row["completion"] for row in rows] == [" a time. The end."] * 4
@@ -52,82 +53,71 @@ def test_an_api_model_continues_stories(endpoint, sample_py, run):
 )
 def test_a_space_where_the_script_has_one(endpoint, sample_py, prompt, reply, story):
     endpoint.fault = lambda number, request: ("say", reply)
-    assert story in sample_py(*API[:2], "--n", "1", "--prompt", prompt)[1].out
+    assert story in sample_py(f"{MODEL} --n 1 --prompt '{prompt}'")[1].out
 
 
 def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_py, run):
     endpoint.fault = lambda number, request: ("say", "a time.") if number <= 3 else ("status", 401)
-    code, printed = sample_py(*API, "--concurrency", "1")
+    code, printed = sample_py(f"{API} --concurrency 1")
     assert "check the key" in code and "\n" not in code
-    assert (
-        len(rows_of(run / "samples/prompts.jsonl.part")) == 3
-        and not (run / "samples/prompts.jsonl").exists()
-    )
+    assert len(rows_of(run / "samples/prompts.jsonl.part")) == 3
+    assert not (run / "samples/prompts.jsonl").exists()
     endpoint.fault = lambda number, request: ("say", "another time.")
-    assert sample_py(*API)[0] == 0 and len(endpoint.requests) == 4 + 1
+    assert sample_py(API)[0] == 0 and len(endpoint.requests) == 4 + 1
     completions = [row["completion"] for row in rows_of(run / "samples/prompts.jsonl")]
     assert sorted(completions) == [" a time."] * 3 + [" another time."]
 
 
-@pytest.mark.parametrize("fault", [("status", 400, {}, "filtered"), ("say", "")])
-def test_a_refused_prompt_does_not_stop_the_others(endpoint, sample_py, run, tmp_path, fault):
+def test_a_refused_story_does_not_stop_the_others(endpoint, sample_py, run, tmp_path):
+    """Its prompt is left out, so that prompts have equally many, until the same command gets it."""
     (tmp_path / "prompts.txt").write_text("".join(f"Once, {i}\n" for i in range(20)))
 
-    def refuse(number, request):
-        return fault if request["messages"][-1]["content"] == "Once, 7" else ("say", "a time.")
+    def refuse_the_second(number, request):
+        is_second = number % 40 > 20 or number > 80
+        if is_second and request["messages"][-1]["content"] == "Once, 7":
+            return "status", 400, {}, "filtered"
+        return "say", "a time."
 
-    endpoint.fault = refuse
-    for n_requests in (80, 84):  # the refused ones are asked for again
-        code, printed = sample_py(*API, "--temperature", "0.5", "1", "--concurrency", "1")
+    endpoint.fault = refuse_the_second
+    flags = f"{API} --temperature 0.5 1 --concurrency 1"
+    for n_requests in (80, 82):  # the refused ones are asked for again
+        code, printed = sample_py(flags)
         assert "some requests failed" in code and "prompt_index 7" in code and "\n" not in code
-        assert len(endpoint.requests) == n_requests
+        assert "incomplete: 1 failed" in printed.out and len(endpoint.requests) == n_requests
         for directory in (run, run / "temperature-0.5"):
-            rows = rows_of(directory / "samples/prompts.jsonl")
+            path = directory / "samples/prompts.jsonl"
+            rows = rows_of(path)
             assert len(rows) == 38 and 7 not in {row["prompt_index"] for row in rows}
-            assert not (directory / "samples/prompts.jsonl.part").exists()
+            assert len(rows_of(path.with_name("prompts.jsonl.part"))) == 1
     endpoint.fault = lambda number, request: ("say", "a time.")
-    assert sample_py(*API, "--temperature", "0.5", "1")[0] == 0
-    assert len(rows_of(run / "samples/prompts.jsonl")) == 40 and len(endpoint.requests) == 88
-
-
-def test_a_set_with_a_refused_story_says_so_and_stays_equal_by_prompt(endpoint, sample_py, run):
-    """One story of the second prompt is refused: the set has the first prompt alone, until the same
-    command gets the story."""
-    endpoint.fault = lambda number, request: ("status", 400) if number == 4 else ("say", "a time.")
-    path = run / "samples" / "prompts.jsonl"
-    code, printed = sample_py(*API, "--concurrency", "1")
-    assert "prompt_index 1" in code and "incomplete: 1 failed" in printed.out
-    assert [row["prompt_index"] for row in rows_of(path)] == [0, 0]
-    assert len(rows_of(path.with_name("prompts.jsonl.part"))) == 1
-    assert sample_py(*API)[0] == 0 and len(endpoint.requests) == 5
-    assert [row["prompt_index"] for row in rows_of(path)] == [0, 0, 1, 1]
+    assert sample_py(flags)[0] == 0
+    assert len(rows_of(path)) == len(rows_of(run / "samples/prompts.jsonl")) == 40
+    assert len(endpoint.requests) == 84
 
 
 def test_stories_of_one_prompt_are_printed_without_one_that_failed(endpoint, sample_py):
-    for fault in (("status", 400), ("status", 401)):
-        endpoint.fault = lambda number, request, fault=fault: (
-            fault if number % 3 == 0 else ("say", f"a time {number}.")
-        )
-        endpoint.requests.clear()
-        code, printed = sample_py(*API[:2], "--prompt", "Once", "--n", "3", "--concurrency", "1")
-        assert str(fault[1]) in code and "Once a time 1.\n\nOnce a time 2." in printed.out
+    endpoint.fault = lambda number, request: (
+        ("status", 400) if number == 3 else ("say", f"a time {number}.")
+    )
+    code, printed = sample_py(f"{MODEL} --prompt Once --n 3 --concurrency 1")
+    assert "400" in code and "Once a time 1.\n\nOnce a time 2." in printed.out
 
 
 def test_several_temperatures_share_one_budget(endpoint, sample_py):
     endpoint.fault = lambda number, request: ("say", "a time.")
-    flags = (*API, "--temperature", "0", "0.5", "1", *COSTLY, "--spending", "spending.jsonl")
+    flags = f"{API} --temperature 0 0.5 1 {COSTLY} --max_new_tokens 10 --spending spending.jsonl"
     for _ in range(2):  # a budget holds over restarts
-        assert "--max_cost 4.5" in sample_py(*flags, "--max_cost", "4.5")[0]
+        assert "--max_cost 4.5" in sample_py(f"{flags} --max_cost 4.5")[0]
         assert [request["temperature"] for request in endpoint.requests] == [0, 0, 0.5, 0.5]
-    code, printed = sample_py(*flags, "--max_cost", "100")  # 2 + 4 + 4 replies
+    code, printed = sample_py(f"{flags} --max_cost 100")  # 2 + 4 + 4 replies
     assert code == 0 and len(endpoint.counted) == 10 and "$6.00" in printed.err
-    assert "--max_new_tokens" in sample_py(*API, *COSTLY[:4], "--max_cost", "1")[0]
+    assert "--max_new_tokens" in sample_py(f"{API} {COSTLY} --max_cost 1")[0]
 
 
 def test_dry_run_sends_nothing(endpoint, sample_py, run):
-    extra = ("--extra", '{"top_p": 0.9}')
-    code, printed = sample_py(*API, *COSTLY, *extra, "--dry_run")
+    flags = """--max_new_tokens 10 --extra '{"top_p": 0.9}' --dry_run"""
+    code, printed = sample_py(f"{API} {COSTLY} {flags}")
     assert code == 0 and "Once upon" in printed.out and '"top_p": 0.9' in printed.out
     assert "4 requests" in printed.out and "at most $4.0000" in printed.out
     assert not endpoint.requests and not run.exists()
-    assert "api:" in sample_py("--model", "out/x", "--dry_run")[0]
+    assert "api:" in sample_py("--model out/x --dry_run")[0]

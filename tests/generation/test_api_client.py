@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -66,7 +67,7 @@ WORST = ApiClient(**PRICES).worst_cost(
 
 def test_a_request_and_its_reply(ask):
     asked = ask(say("a time."))
-    assert asked.replies[0] == api_client.Reply("a time.", "m", 100, 10, asked.spent, cut=False)
+    assert asked.replies[0] == api_client.Reply("a time.", "m", 100, 10, 0.02, cut=False)
     assert asked.spent == 0.02 and not asked.stopped
     (request,) = asked.requests
     assert request["path"] == "/v1/chat/completions" and request["key"] == f"Bearer {KEY}"
@@ -195,14 +196,8 @@ def test_a_budget_holds_over_restarts_and_for_others_at_the_same_time(ask, tmp_p
     faults = iter([("drop",), ("say", "")])
     calls = [ask(lambda *_: next(faults, ("say", "x")), 4, **settings)]
     assert not calls[0].stopped
-    # As by processes: each client reads the file for itself.
-    threads = []
-    for _ in range(3):
-        threads.append(threading.Thread(target=lambda: calls.append(ask(say("x"), 50, **settings))))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as pool:  # as by processes: each client reads the file for itself
+        calls += pool.map(lambda _: ask(say("x"), 50, **settings), range(3))
     assert not ask(say("x"), max_cost=WORST / 2, spending=settings["spending"]).requests
     rows = list(read_json_lines(settings["spending"]))
     dollars = 0.02 * sum(len(call.server.counted) for call in calls)
@@ -246,20 +241,22 @@ OPENAI = api_client.OPENAI_URL
 @pytest.mark.parametrize(
     "variables, base_url, url, key",
     [
-        (dict(OPENAI_API_KEY="o"), "", OPENAI, "o"),
-        (dict(OPENAI_API_KEY="o"), "http://x/v1/", "http://x/v1", "o"),
-        (dict(OPENAI_API_KEY="o", OPENAI_BASE_URL="http://o"), "", "http://o", "o"),
-        (dict(OPENAI_API_KEY="o", OPENAI_BASE_URL="http://o"), "http://x", "http://x", "none"),
-        (dict(OPENAI_API_KEY="o", JUDGE_BASE_URL="http://j"), "", "http://j", "none"),
-        (dict(OPENAI_BASE_URL="http://o", JUDGE_API_KEY="j"), "", OPENAI, "j"),
-        (dict(JUDGE_BASE_URL="http://j", JUDGE_API_KEY="j"), "http://x", "http://x", "none"),
+        ("OPENAI_API_KEY=o", "", OPENAI, "o"),
+        ("OPENAI_API_KEY=o", "http://x/v1/", "http://x/v1", "o"),
+        ("OPENAI_API_KEY=o OPENAI_BASE_URL=http://o", "", "http://o", "o"),
+        ("OPENAI_API_KEY=o OPENAI_BASE_URL=http://o", "http://x", "http://x", "none"),
+        ("OPENAI_API_KEY=o JUDGE_BASE_URL=http://j", "", "http://j", "none"),
+        ("OPENAI_BASE_URL=http://o JUDGE_API_KEY=j", "", OPENAI, "j"),
+        ("JUDGE_BASE_URL=http://j JUDGE_API_KEY=j", "http://x", "http://x", "none"),
     ],
 )
 def test_a_key_goes_only_to_the_url_that_it_was_given_with(
     variables, base_url, url, key, monkeypatch
 ):
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "JUDGE_API_KEY", "JUDGE_BASE_URL"):
-        monkeypatch.setenv(name, variables.get(name, ""))
+        monkeypatch.delenv(name, raising=False)
+    for variable in variables.split():
+        monkeypatch.setenv(*variable.split("="))
     assert api_client.find_endpoint("JUDGE", base_url) == (url, key)
     assert "j" not in api_client.find_endpoint("OPENAI", base_url)
 

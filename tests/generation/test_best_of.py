@@ -65,10 +65,10 @@ def run(tmp_path):
 
 
 def test_single_and_best_draws_are_side_by_side(run, sample_py, tmp_path, command_line):
-    asked = ("--words", "a", "--max_new_tokens", "20", "--n", "6")
-    code, printed = sample_py(*asked, "--best_of", "4")
+    asked = "--words a --max_new_tokens 20 --n 6"
+    code, printed = sample_py(f"{asked} --best_of 4")
     assert code == 0 and printed.out.count("of 4 draws had all the words]") == 6
-    assert sample_py(*asked, "--best_of", "4", "--out", "out/tiny", "--temperature", "2")[0] == 0
+    assert sample_py(f"{asked} --best_of 4 --out out/tiny --temperature 2")[0] == 0
     rows = rows_of(
         tmp_path / "out" / "tiny" / "temperature-2-best_of-4" / "samples" / "prompt.jsonl"
     )

@@ -76,10 +76,7 @@ def test_headers_of_validation_stories_are_prompts(instruct_data_dir):
     asked = evaluation_prompts(corpus, 4, 0.5, ["words", "summary,words"])
     fields = [set(prompt.row()["instruction"]) for prompt in asked]
     assert fields == [{"words"}, {"words", "summary"}] * 4
-    assert [prompt.reference for prompt in asked[::2]] == [
-        prompt.reference for prompt in prompts[:4]
-    ]
+    for both, prompt in zip(asked[::2], prompts):
+        assert both.reference == prompt.reference
     with pytest.raises(ValueError, match="[1-9][0-9]+ stories whose header has words,sentence"):
         evaluation_prompts(instruct_data_dir / "builtin-instruct", 10000, 0.5, ["words,sentence"])
-    with pytest.raises(ValueError, match="has 0 stories whose header has words"):
-        evaluation_prompts(instruct_data_dir / "builtin", 3, 0.5, ["words"])

@@ -2,7 +2,6 @@
 interruptions."""
 
 import re
-import shlex
 import subprocess
 import sys
 
@@ -39,21 +38,19 @@ def change_weights(path, target=None):
 
 
 def test_the_newest_run_writes_the_same_again(run, sample_py):
-    flags = ("--prompt", "Once upon ", "--n", "2", "--seed", "3")
-    code, first = sample_py(*flags)
+    flags = "--prompt 'Once upon ' --n 2 --seed 3"
+    code, first = sample_py(flags)
     assert code == 0 and first.out.count("Once upon") == 2
     assert first.out.count("[cut here]") == 2  # an untrained model does not end
-    assert sample_py(*flags, "--model", "out/tiny")[1].out == first.out
-    streamed = sample_py("--prompt", "Once upon ", "--stream", "--seed", "3")[1].out
+    assert sample_py(f"{flags} --model out/tiny")[1].out == first.out
+    streamed = sample_py("--prompt 'Once upon ' --stream --seed 3")[1].out
     assert streamed.strip() in first.out
     # the model begins
-    assert sample_py("--n", "1", "--max_new_tokens", "5")[1].out.strip().endswith("[cut here]")
+    assert sample_py("--n 1 --max_new_tokens 5")[1].out.strip().endswith("[cut here]")
 
 
 MISTAKES = {
-    "--model nowhere": "nowhere",
     f"--prompt '{'far too long ' * 20}'": "1 of 1 prompts",
-    "--prompts nowhere.txt": "nowhere.txt",
     "--temperature 0.5 nan": "--temperature",
     "--cut 1": "--cut",
     "--split train": "--eval",
@@ -79,7 +76,7 @@ MISTAKES = {
 def test_mistakes_get_one_line(run, sample_py, tmp_path, instruct_data_dir, args):
     (tmp_path / "train.txt").write_text("Once upon")
     (tmp_path / "headed").symlink_to(instruct_data_dir / "builtin-instruct")
-    code, printed = sample_py(*shlex.split(args))
+    code, printed = sample_py(args)
     complaint = code
     if code == 2:  # argparse prints its own, after the usage
         complaint = printed.err.splitlines()[-1]
@@ -95,19 +92,19 @@ def test_help_does_not_wait_for_torch(tmp_path):
 
 def test_a_header_from_the_command_line(run, sample_py, tmp_path):
     (tmp_path / "data").rename(tmp_path / "gone")  # it has no headers
-    asked = ("--words", "a, b", "--summary", "It\nran.", "--max_new_tokens", "1")
-    assert sample_py(*asked, "--out", "x", "--n", "1")[0] == 0
+    header = "--words 'a, b' --summary 'It\nran.'"
+    assert sample_py(f"{header} --max_new_tokens 1 --out x --n 1")[0] == 0
     (row,) = rows_of(tmp_path / "x" / "samples" / "prompt.jsonl")
     assert row["prompt"] == "Words: a, b\nSummary: It ran.\nStory:"
     assert row["instruction"] == dict(words=["a", "b"], summary="It ran.")
 
 
 # ---- Sets of stories ----
-EVAL = ("--eval", "4", "--data", "data/tiny", "--max_new_tokens", "6")
+EVAL = "--data data/tiny --max_new_tokens 6 --eval"
 
 
 def test_samples_of_the_evaluation_set(run, corpus, sample_py):
-    code, printed = sample_py(*EVAL, "--n", "3", "--cut", "0.4", "--seed", "5")
+    code, printed = sample_py(f"{EVAL} 4 --n 3 --cut 0.4 --seed 5")
     assert code == 0 and "python grade.py out/tiny" in printed.out
     rows = rows_of(set_file(run, "eval"))
     keys = [(row["prompt_index"], row["sample_index"]) for row in rows]
@@ -121,9 +118,8 @@ def test_samples_of_the_evaluation_set(run, corpus, sample_py):
 
 def test_random_training_stories_by_the_last_checkpoint(run, corpus, sample_py):
     change_weights(run / "ckpt.pt", run / "best.pt")
-    assert sample_py(*EVAL, "--n", "1")[0] == 0
-    memorization = ("--split", "train", "--checkpoint", "last")
-    assert sample_py(*EVAL, "--n", "1", *memorization)[0] == 0
+    assert sample_py(f"{EVAL} 4 --n 1")[0] == 0
+    assert sample_py(f"{EVAL} 4 --n 1 --split train --checkpoint last")[0] == 0
     rows = rows_of(set_file(run, "train"))
     stories = [row["prompt"] + row["reference"] for row in rows]
     # the first 12 are held out
@@ -134,7 +130,7 @@ def test_random_training_stories_by_the_last_checkpoint(run, corpus, sample_py):
     assert rows[0]["weights"] != rows_of(set_file(run, "eval"))[0]["weights"]
 
 
-ARGS = ("--prompts", "prompts.txt", "--max_new_tokens", "5", "--n")
+ARGS = "--prompts prompts.txt --max_new_tokens 5 --n"
 
 
 @pytest.fixture
@@ -153,111 +149,86 @@ def asked(run, tmp_path, monkeypatch) -> list:
 
 
 def test_more_completions_are_added_and_fewer_change_nothing(run, sample_py, asked, tmp_path):
-    assert sample_py(*ARGS, "2")[0] == 0
-    few = rows_of(set_file(run, "prompts"))
+    assert sample_py(f"{ARGS} 2")[0] == 0
+    path = set_file(run, "prompts")
+    few = rows_of(path)
     asked.clear()
-    assert sample_py(*ARGS, "4", "--batch_size", "3")[0] == 0
+    assert sample_py(f"{ARGS} 4 --batch_size 3")[0] == 0
     assert sorted(asked) == [(i, j) for i in range(3) for j in (2, 3)]
-    many = set_file(run, "prompts").read_bytes()
-    assert [row for row in rows_of(set_file(run, "prompts")) if row["sample_index"] < 2] == few
+    many = path.read_bytes()
+    assert [row for row in rows_of(path) if row["sample_index"] < 2] == few
     asked.clear()
     # the same weights by another name
-    assert sample_py(*ARGS, "4", "--checkpoint", "last")[0] == 0
+    assert sample_py(f"{ARGS} 4 --checkpoint last")[0] == 0
     (tmp_path / "prompts.txt").write_text("Once upon\n")
-    assert sample_py(*ARGS, "1")[0] == 0
-    assert not asked and set_file(run, "prompts").read_bytes() == many
+    assert sample_py(f"{ARGS} 1")[0] == 0
+    assert not asked and path.read_bytes() == many
 
 
-def test_an_interrupted_call_goes_on_where_it_was(run, sample_py, asked):
-    assert sample_py(*ARGS, "4")[0] == 0
-    part = run / "samples" / "prompts.jsonl.part"
-    whole = set_file(run, "prompts").rename(part).read_bytes()
-    lines = whole.splitlines(keepends=True)
-    # killed while it wrote the last
-    part.write_bytes(b"".join([lines[5], lines[2], lines[7][:20]]))
-    asked.clear()
-    assert sample_py(*ARGS, "4")[0] == 0
-    assert set_file(run, "prompts").read_bytes() == whole
-    assert len(asked) == 10 and not {(0, 2), (1, 1)} & set(asked) and not part.exists()
-
-
-def stopped_after(n: int, monkeypatch) -> None:
-    """Ctrl-C, when n stories are written: as ever, the shortest ones first."""
-    complete = LocalBackend.complete
-
-    def interrupted(self, prompts, sampling):
-        for i, story in enumerate(reversed(list(complete(self, prompts, sampling)))):
-            if i == n:
-                raise KeyboardInterrupt
-            yield story
-
-    monkeypatch.setattr(LocalBackend, "complete", interrupted)
-
-
-def test_a_set_is_complete_whatever_was_stopped_before(run, sample_py, monkeypatch):
+def test_a_set_is_complete_whatever_was_stopped_before(run, sample_py, asked):
     """Equal numbers by prompt, the same as without the interruption; what else was written is used
     by who asks for it."""
     path = set_file(run, "eval")
-    few = (*EVAL[2:], "--eval", "2", "--n", "2")
-    many = (*EVAL[2:], "--eval", "5", "--n", "4")
-    assert sample_py(*few)[0] == 0
+    part = path.with_name("eval.jsonl.part")
+    few = f"{EVAL} 2 --n 2"
+    many = f"{EVAL} 5 --n 4"
+    assert sample_py(few)[0] == 0
     expected = path.read_bytes()
     path.unlink()
-    with monkeypatch.context() as patch:
-        stopped_after(9, patch)
-        assert "stopped" in sample_py(*many)[0]
-    assert not path.exists()
-    code, printed = sample_py(*few)
-    assert code == 0 and path.read_bytes() == expected
-    assert "2 prompts x 2 completions" in printed.out
-    n_part = len(rows_of(path.with_name("eval.jsonl.part")))
-    assert f"keeps {n_part} others" in printed.out
-    code, printed = sample_py(*many)
-    assert list(read_rows(path)) == [(i, j) for i in range(5) for j in range(4)]
-    assert f"{20 - 4 - n_part} are new" in printed.out
-    assert not path.with_name("eval.jsonl.part").exists()
+    assert sample_py(many)[0] == 0
+    whole = path.read_bytes()
+    path.unlink()
+    lines = whole.splitlines(keepends=True)
+    # Shorter stories end first; killed while it wrote the last.
+    part.write_bytes(b"".join([lines[5], lines[2], *lines[10:16], lines[7][:20]]))
+    asked.clear()
+    code, printed = sample_py(few)
+    assert path.read_bytes() == expected and sorted(asked) == [(0, 0), (0, 1), (1, 0)]
+    assert "2 prompts x 2 completions" in printed.out and "keeps 7 others" in printed.out
+    code, printed = sample_py(many)
+    assert path.read_bytes() == whole and f"{20 - 4 - 7} are new" in printed.out
+    assert not part.exists()
 
 
 def test_a_wider_set_takes_the_place_of_a_deeper_one_and_loses_nothing(run, sample_py, asked):
     path = set_file(run, "eval")
-    assert sample_py(*EVAL[2:], "--eval", "2", "--n", "3")[0] == 0
+    assert sample_py(f"{EVAL} 2 --n 3")[0] == 0
     deep = path.read_bytes()
-    assert sample_py(*EVAL[2:], "--eval", "4", "--n", "1")[0] == 0
+    assert sample_py(f"{EVAL} 4 --n 1")[0] == 0
     assert list(read_rows(path)) == [(i, 0) for i in range(4)]
     asked.clear()
-    assert sample_py(*EVAL[2:], "--eval", "2", "--n", "3")[0] == 0
+    assert sample_py(f"{EVAL} 2 --n 3")[0] == 0
     assert not asked and path.read_bytes() == deep
 
 
-def test_killed_while_a_set_is_finished_nothing_is_lost(run, sample_py, monkeypatch):
+@pytest.mark.parametrize("n_written", range(3))
+def test_killed_while_a_set_is_finished_nothing_is_lost(run, sample_py, monkeypatch, n_written):
     """After any of the files is written."""
     path = set_file(run, "eval")
-    assert sample_py(*EVAL[2:], "--eval", "2", "--n", "3")[0] == 0
+    assert sample_py(f"{EVAL} 2 --n 3")[0] == 0
     before = read_rows(path)
     write = samples_file.write_rows
-    for n_written in range(3):
-        calls = []
+    calls = []
 
-        def killed(path, rows, calls=calls, n_written=n_written):
-            if len(calls) == n_written:
-                raise KeyboardInterrupt
-            calls.append(path)
-            write(path, rows)
+    def killed(path, rows):
+        if len(calls) == n_written:
+            raise KeyboardInterrupt
+        calls.append(path)
+        write(path, rows)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(samples_file, "write_rows", killed)
-            sample_py(*EVAL[2:], "--eval", str(4 + n_written), "--n", "1")
-        found = read_rows(path) | read_rows(path.with_name("eval.jsonl.part"))
-        assert before.items() <= found.items() and len(calls) == n_written
+    monkeypatch.setattr(samples_file, "write_rows", killed)
+    code, _ = sample_py(f"{EVAL} 4 --n 1")
+    found = read_rows(path) | read_rows(path.with_name("eval.jsonl.part"))
+    assert "stopped" in code and len(calls) == n_written and before.items() <= found.items()
 
 
 def test_prompts_of_a_file_lie_beside_the_evaluation(run, sample_py, asked):
-    assert sample_py(*EVAL, "--n", "1")[0] == 0
+    assert sample_py(f"{EVAL} 4 --n 1")[0] == 0
     before = set_file(run, "eval").read_bytes()
-    code, printed = sample_py(*ARGS, "1")
+    code, printed = sample_py(f"{ARGS} 1")
     assert code == 0 and "python grade.py out/tiny --set prompts" in printed.out
     assert len(rows_of(set_file(run, "prompts"))) == 3
-    assert "another cut, prompt, reference" in sample_py(*EVAL, "--n", "1", "--cut", "0.3")[0]
+    assert "another cut, prompt, reference" in sample_py(f"{EVAL} 4 --n 1 --cut 0.3")[0]
     assert set_file(run, "eval").read_bytes() == before
 
 
@@ -265,38 +236,38 @@ def test_prompts_of_a_file_lie_beside_the_evaluation(run, sample_py, asked):
 def test_stories_by_other_settings_prompts_or_weights_are_not_added(
     run, sample_py, asked, tmp_path, name
 ):
-    assert sample_py(*ARGS, "2")[0] == 0
+    assert sample_py(f"{ARGS} 2")[0] == 0
     before = set_file(run, "prompts").rename(run / "samples" / name).read_bytes()
 
-    def refused(*flags) -> str:
+    def refused(flags: str) -> str:
         asked.clear()
-        code, _ = sample_py(*flags)
+        code, _ = sample_py(flags)
         assert "--out" in code and not asked and (run / "samples" / name).read_bytes() == before
         return code
 
-    assert "another seed" in refused(*ARGS, "2", "--seed", "1")
+    assert "another seed" in refused(f"{ARGS} 2 --seed 1")
     (tmp_path / "prompts.txt").write_text("Once upon\nThere was\nOne night\n")
-    assert "another prompt:" in refused(*ARGS, "2")
+    assert "another prompt:" in refused(f"{ARGS} 2")
     change_weights(run / "ckpt.pt")
-    assert "another weights" in refused(*ARGS, "2")
-    assert sample_py(*ARGS, "2", "--out", "out/x")[0] == 0 and len(asked) == 6
+    assert "another weights" in refused(f"{ARGS} 2")
+    assert sample_py(f"{ARGS} 2 --out out/x")[0] == 0 and len(asked) == 6
 
 
 def test_one_temperature_lies_in_one_place(run, sample_py, asked):
     """However many are asked for at once; what is there is not written again, and greedy text is
     written once."""
-    assert sample_py(*ARGS, "2", "--temperature", "1", "0", "0.5", "1.0")[0] == 0
+    assert sample_py(f"{ARGS} 2 --temperature 1 0 0.5 1.0")[0] == 0
     places = {"1": (".", 6), "0": ("temperature-0", 3), "0.5": ("temperature-0.5", 6)}
     for temperature, (place, n) in places.items():
         path = set_file(run / place, "prompts")
         written = rows_of(path)
         assert len(written) == n and {row["temperature"] for row in written} == {float(temperature)}
         asked.clear()
-        assert sample_py(*ARGS, "2", "--temperature", temperature)[0] == 0 and not asked
+        assert sample_py(f"{ARGS} 2 --temperature {temperature}")[0] == 0 and not asked
         path.unlink()
-        assert sample_py(*ARGS, "2", "--temperature", temperature)[0] == 0
+        assert sample_py(f"{ARGS} 2 --temperature {temperature}")[0] == 0
         assert rows_of(path) == written
-    assert sample_py(*ARGS, "2", "--beams", "5")[0] == 0
+    assert sample_py(f"{ARGS} 2 --beams 5")[0] == 0
     beams = rows_of(set_file(run / "beams-5", "prompts"))
     assert [(row["temperature"], row["beams"]) for row in beams] == [(0, 5)] * 3
 
@@ -304,8 +275,7 @@ def test_one_temperature_lies_in_one_place(run, sample_py, asked):
 def test_stories_too_long_for_the_context_are_left_out_of_the_evaluation(run, sample_py, tmp_path):
     stories = ["A dog ran.", "A pig ran far.", "word " * 60 + "word.", "A cat ran."]
     write_corpus(tmp_path / "data" / "long", [], stories)
-    flags = ("--eval", "3", "--n", "1", "--data", "data/long", "--max_new_tokens", "2")
-    code, printed = sample_py(*flags)
+    code, printed = sample_py("--eval 3 --n 1 --data data/long --max_new_tokens 2")
     assert code == 0 and "1 of 3 prompts do not fit" in printed.out
     # numbers stay with their stories
     assert [row["prompt_index"] for row in rows_of(set_file(run, "eval"))] == [0, 2]
@@ -313,10 +283,10 @@ def test_stories_too_long_for_the_context_are_left_out_of_the_evaluation(run, sa
 
 def test_a_second_call_with_the_same_output_is_refused(run, sample_py, asked):
     with lock(run / "samples", ".prompts.jsonl.lock"):
-        assert "prompts.jsonl" in sample_py(*ARGS, "2")[0]
+        assert "prompts.jsonl" in sample_py(f"{ARGS} 2")[0]
         assert not asked and not set_file(run, "prompts").exists()
         # another output is its own matter
-        assert sample_py(*ARGS, "1", "--out", "out/other")[0] == 0
+        assert sample_py(f"{ARGS} 1 --out out/other")[0] == 0
 
 
 def test_a_published_model_stops_somewhere(sample_py, monkeypatch):
@@ -331,6 +301,6 @@ def test_a_published_model_stops_somewhere(sample_py, monkeypatch):
             yield *prompts, " time.", True
 
     monkeypatch.setattr("nanostories.generation.backends.load_backend", lambda *_, **__: Backend())
-    for flags in ((), ("--max_new_tokens", "7")):
-        assert sample_py("--model", "hf:some/model", "--n", "1", *flags)[0] == 0
+    for flags in ("", "--max_new_tokens 7"):
+        assert sample_py(f"--model hf:some/model --n 1 {flags}")[0] == 0
     assert asked == [1024, 7]

@@ -1,40 +1,35 @@
 """interpret.py: its files, its command line, and its pages in a browser."""
 
+import shlex
+
 import numpy as np
 import pytest
-from conftest import page_data, settings
+from conftest import page_data
+from planted import write_corpus
+from random_models import model_to_probe, save_run, trained_on
 
 import interpret
 from model import GPTNeo, GPTNeoConfig
 from nanostories.checkpoints.huggingface import save_hf
+from nanostories.corpus import builtin_stories
 from nanostories.corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from nanostories.pages import interpretation_pages as pages
 from nanostories.results import load, outdated
 from nanostories.tables import read_table
-from nanostories.training.config import TrainConfig
-from prepare import Options, prepare
-from train import train
 
 MARKUP = "<script>document.title = 'broken'</script> Tom & <b>Mia</b>."
 HEADS = [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
-FEW = ("--stories", "30", "--ablate", "10")
+FEW = "--stories 30 --ablate 10"
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """out/run of a tiny model, and data/tiny whose stories hold what would be markup."""
+    """out/run of a tiny model, and data/tiny, whose stories begin with what would be markup."""
     directory = tmp_path_factory.mktemp("interpret")
-    rng = np.random.default_rng(0)
-    texts = []
-    for i in range(150):
-        name, other = rng.choice(["Tom", "Mia", "Ben", "Sue"], 2)
-        thing = rng.choice(["ball", "cat", "kite", "drum", "hat"])
-        texts.append(f"{name} had a {thing}. Then, {other} saw it. Number {i}.")
-    texts[1] += MARKUP
-    tiny = directory / "data" / "tiny"
-    prepare(tiny, ["made for the tests"], texts[40:], texts[:40], Options(vocab_size=300))
-    changes = {"block_size": 64, "batch_size": 4, "max_steps": 2, "eval_interval": 2}
-    train(TrainConfig(**settings(directory / "data", directory) | changes), resume=False)
+    stories = [f"{MARKUP} {story.text}" for story in builtin_stories.stories(40)]
+    write_corpus(directory / "data" / "tiny", stories, stories)
+    run = trained_on(directory / "data", "tiny")
+    save_run(directory / "out" / "run", model_to_probe(block_size=64), **run)
     return directory
 
 
@@ -47,14 +42,14 @@ def interpret_py(command_line, trained):
 def visited(interpret_py, trained):
     """The results for a text that holds markup."""
     if not (trained / "results").exists():
-        code, _ = interpret_py("out/run", *FEW, "--text", MARKUP, "--out", "results")
-        assert code == 0
+        text = shlex.quote(MARKUP)
+        assert interpret_py(f"out/run {FEW} --text {text} --out results")[0] == 0
     return trained / "results"
 
 
 def test_everything_is_written(visited):
     result = load(visited / "interpret.json")
-    assert list(result.sources) == ["../out/run/best.pt"] and not outdated(result, visited)
+    assert list(result.sources) == ["../out/run/ckpt.pt"] and not outdated(result, visited)
     tables = {table.facts["kind"]: table.rows for table in result.tables}
     assert list(tables) == ["heads", "roles", "ablation", "neurons"]
     row = tables["heads"][0]
@@ -62,36 +57,22 @@ def test_everything_is_written(visited):
     assert [(head["layer"], head["head"]) for head in heads] == HEADS
     assert row["run"].endswith("out/run") and row["heads"] == 4
     assert sum(row[role] for role in {head["role"] for head in heads}) == 4
-    assert sorted(head["head"] for head in tables["ablation"]) == ["0.0", "0.1", "1.0", "1.1"]
+    assert len(tables["ablation"]) == 4
     neurons = read_table(visited / "neurons.csv")
-    assert len(neurons) == 128
+    assert len(neurons) == 2 * 32 and len(read_table(visited / "residual.csv")) == 2 * 8
     for kind in tables["neurons"][:-1]:
         n = sum(neuron["prefers"] == kind["kind"] for neuron in neurons)
-        assert kind["neurons"] == n and kind["neurons (%)"] == pytest.approx(n / 1.28)
-
-
-def test_ctrl_c_while_pictures_are_drawn_is_told_as_it_is(interpret_py, trained, monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("nanostories.figures.save_figure", stop)
-    code, _ = interpret_py("out/run", *FEW, "--out", "stopped")
-    assert (trained / "stopped" / "heads.csv").exists() and "unchanged" not in code
+        assert kind["neurons"] == n and kind["neurons (%)"] == pytest.approx(n / 0.64)
 
 
 def test_answers_are_patched(interpret_py, trained):
     """In either order: after two steps of training, it may prefer the other's answer."""
-    texts = ("Number:1:1", "Number:2:2")
-    exchanged = ("Number:1:2", "Number:2:1")
-    codes = []
-    for pair in (texts, exchanged):
-        code, _ = interpret_py("out/run", "--patch", *pair, "--out", "patched")
-        codes.append(code)
-    assert 0 in codes and any("does not tell" in str(code) for code in codes)
+    for texts in ("Number:1:1 Number:2:2", "Number:1:2 Number:2:1"):
+        code, _ = interpret_py(f"out/run --patch {texts} --out patched")
+        assert code == 0 or "does not tell" in code
     out = trained / "patched"
     assert sorted(path.suffix for path in out.iterdir()) == [".csv", ".json", ".png", ".svg"]
-    answers, heads = load(out / "patching.json").tables
-    assert len(answers.rows) == 2 and 0 < answers.rows[0]["probability"] < 1
+    _, heads = load(out / "patching.json").tables
     rows = read_table(out / "patching.csv")
     for row, head in zip(rows, heads.rows, strict=True):
         assert row["head"] == head["head"]
@@ -102,28 +83,24 @@ def test_published_models_read_any_corpus(interpret_py, trained):
     """With another vocabulary than the corpus has: the text is the same."""
     model = GPTNeo(GPTNeoConfig(vocab_size=400, block_size=32, n_layer=1, n_head=2, n_embd=8))
     save_hf(model, trained / "others", cut(np.zeros(GPT2_VOCAB_SIZE), 400))
-    args = ("hf:others", *FEW, "--out", "other")
-    code, _ = interpret_py(*args)
-    assert "--data" in code
-    assert interpret_py(*args, "--data", "data/tiny")[0] == 0
+    args = f"hf:others {FEW} --out other"
+    assert "--data" in interpret_py(args)[0]
+    assert interpret_py(f"{args} --data data/tiny")[0] == 0
     assert load(trained / "other" / "interpret.json").tables[0].rows[0]["heads"] == 2
 
 
 MISTAKES = [
-    (["out/none"], "out/none"),
-    (["api:gpt"], "api:gpt"),
-    (["out/run", "--data", "data/none"], "data/none"),
-    (["out/run", "--stories", "12"], "--stories"),
-    (["out/run", "--text", "cat " * 100], "64"),
-    (["out/run", "--patch", "Tom ran", "Mia ran off"], "--patch"),
-    (["out/run", "--patch", "Tom ran", "Mia ran"], "--patch"),
-    (["out/run", "--out", "data/tiny/meta.json"], "data/tiny/meta.json"),
+    ("api:gpt", "api:gpt"),
+    ("out/run --stories 3", "--stories"),
+    (f"out/run --text '{'cat ' * 100}'", "64"),
+    ("out/run --patch 'Tom ran' 'Mia ran off'", "--patch"),
+    ("out/run --patch 'Tom ran' 'Mia ran'", "--patch"),
 ]
 
 
 @pytest.mark.parametrize("args, named", MISTAKES)
 def test_mistakes_get_one_line(interpret_py, args, named):
-    code, printed = interpret_py(*args)
+    code, printed = interpret_py(args)
     assert named in code and "\n" not in code and "Traceback" not in printed.err
 
 
@@ -154,37 +131,11 @@ def test_neurons_can_be_browsed(chromium, visited):
     assert "<script>" in seen["text"] and seen["title"].startswith("Neurons of")
 
 
-CONTRAST = """(() => {
-  const channels = (color) => color.match(/[\\d.]+/g).map(Number);
-  const light = (color) => color.slice(0, 3).map((x) => x / 255)
-    .map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, x, i) => sum + x * [0.2126, 0.7152, 0.0722][i], 0);
-  const under = (node) => {
-    if (!node) return [255, 255, 255];
-    const [r, g, b, alpha = 1] = channels(getComputedStyle(node).backgroundColor);
-    const below = alpha < 1 ? under(node.parentElement) : [0, 0, 0];
-    return [r, g, b].map((x, i) => alpha * x + (1 - alpha) * below[i]);
-  };
-  const worst = { contrast: 99 };
-  for (const node of document.querySelectorAll("body *")) {
-    const hasText = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
-    if (!hasText || !node.checkVisibility()) continue;
-    const [a, b] = [light(channels(getComputedStyle(node).color)), light(under(node))];
-    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (contrast < worst.contrast) Object.assign(worst, { contrast, node: node.outerHTML.slice(0, 200) });
-  }
-  return worst;
-})()"""  # noqa: E501
-
-
 @pytest.mark.parametrize("width, dark", [(360, False), (1400, True)])
 def test_pages_fit_the_screen_and_can_be_read(chromium, visited, tmp_path, width, dark):
     """Many heads to a layer, contexts of long words; every text has a contrast of 4.5."""
-    long = {"context_1": [" grandmother"] * 20, "shades_1": [1] * 20, "activation_1": 1}
+    long = {"context_1": [" grandmother"] * 20, "shades_1": [9] * 20, "activation_1": 9}
     neurons = [row | long for row in page_data(visited / "neurons.html")["neurons"]]
     (tmp_path / "neurons.html").write_bytes(pages.neurons_page("a", "en", neurons, 128))
     chromium.open(tmp_path / "neurons.html", width=width, dark=dark)
-    assert chromium.messages == []
-    assert chromium.run("document.documentElement.scrollWidth") <= width
-    worst = chromium.run(CONTRAST)
-    assert worst["contrast"] >= 4.5, worst
+    chromium.check_screen()

@@ -45,20 +45,17 @@ def test_the_lens_sees_when_the_answer_appears():
     torch.testing.assert_close(lenses[-1], logits)
 
 
-def test_what_planted_heads_write():
-    rows = tokens_written(planted_induction(), planted_corpus(), Alphabet())
-    previous, _, inducing, uniform = (row["copies"] for row in rows)
-    assert inducing > 0.85 and max(previous, uniform) < 0.5
-    tokens = rows[2]["writes"].split(" · ")
-    assert len(tokens) > 3 and set(tokens) <= set(WORDS)
-
-
 @torch.no_grad()
-def test_the_kind_of_word_that_a_head_writes():
+def test_what_planted_heads_write():
+    """Head 1.1, which looks everywhere alike, is made to write names."""
     model = planted_induction()
     block = model.blocks[1]
     D = model.config.n_embd // 2
     block.qkv.weight.view(3, 2, D, -1)[2, 1, 0, V : V + 40] = 1.0  # of any position
-    block.attention_out.weight[90:102, D] = 5.0  # names
+    block.attention_out.weight[90:102, D] = 5.0
     rows = tokens_written(model, planted_corpus(), Alphabet())
+    previous, _, inducing, uniform = (row["copies"] for row in rows)
+    assert inducing > 0.85 and max(previous, uniform) < 0.5
+    tokens = rows[2]["writes"].split(" · ")
+    assert len(tokens) > 3 and set(tokens) <= set(WORDS)
     assert rows[3]["writes_kind"] == "name"

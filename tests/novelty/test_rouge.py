@@ -51,53 +51,43 @@ def test_clipped_counts_are_those_of_rouge_score():
 
 
 def test_counts_by_set_are_the_papers():
-    """The share of a's distinct k-grams that are among b's, and the harmonic mean of both
-    directions."""
+    """The share of a's distinct k-grams that are among b's, the other way round, and F."""
 
     def distinct(text: str, k: int) -> set:
         words = words_of(text)
         return {tuple(words[i : i + k]) for i in range(len(words) - k + 1)}
 
     for a, b in pairs():
-        for k in (1, 2, 3, 8):
+        for k in (1, 2, 8):
             ours = distinct(a, k)
             theirs = distinct(b, k)
-            precision = len(ours & theirs) / max(len(ours), 1)
-            recall = len(ours & theirs) / max(len(theirs), 1)
-            f = 2 * precision * recall / (precision + recall) if ours & theirs else 0
-            assert rouge_k(a, b, k) == pytest.approx((precision, recall, f), abs=1e-12)
-    assert rouge_k([5, 7, 5, 7], np.array([7, 5, 7, 9]), 2, "set") == (1.0, 2 / 3, 0.8)
+            shared = len(ours & theirs)
+            sizes = (len(ours), len(theirs), (len(ours) + len(theirs)) / 2)
+            expected = [shared / max(size, 0.5) for size in sizes]
+            assert rouge_k(a, b, k) == pytest.approx(expected, abs=1e-12)
 
 
 # ---- Intervals ----
 def test_intervals_are_those_of_means_of_prompts():
     """However many completions each prompt has; their coverage is tested in
-    tests/test_statistics.py."""
-
-    def cell(values: list, prompts: list) -> list[float]:
-        texts = ClusteredValues(np.array(values), np.array(prompts))
-        no_baseline = ClusteredValues(np.array([np.nan]), np.array([0]))
-        return Metric("", texts, no_baseline).cells()["completions"]
-
+    tests/test_statistics.py. If the baseline is lower by 0.1 on each prompt, its paired interval
+    has no width."""
     prompts = np.random.default_rng(0).uniform(0.3, 0.7, size=8)
-    repeated = cell(np.repeat(prompts, 10), np.repeat(np.arange(8), 10))
-    assert repeated == pytest.approx(estimate(prompts).cell)
-    assert cell([1.0, np.nan, 0.5, np.nan], [0, 0, 1, 2])[0] == 0.75
-    mean, low, high = cell([1.0] * 6 + [0.9, 0.8], range(8))
-    assert low < mean < high == 1
-    one_prompt = cell([0.2, 0.4], [3, 3])
-    assert one_prompt[0] == pytest.approx(0.3) and np.isnan(one_prompt[1:]).all()
-
-
-def test_differences_on_the_same_prompts_are_paired():
-    """Prompts differ, but the baseline is always lower by the same amount: the paired interval has
-    no width."""
-    prompts = np.random.default_rng(0).uniform(0.2, 0.9, size=20)
-    ours = ClusteredValues(np.repeat(prompts, 3), np.repeat(np.arange(20), 3))
-    theirs = ClusteredValues(np.repeat(prompts - 0.1, 10), np.repeat(np.arange(20), 10))
-    paired = Metric("", ours, theirs, is_paired=True).cells()["difference"]
-    assert paired == pytest.approx([0.1] * 3)
+    ours = ClusteredValues(np.repeat(prompts, 10), np.repeat(np.arange(8), 10))
+    theirs = ClusteredValues(np.repeat(prompts - 0.1, 3), np.repeat(np.arange(8), 3))
+    cells = Metric("", ours, theirs, is_paired=True).cells()
+    assert cells["completions"] == pytest.approx(estimate(prompts).cell)
+    assert cells["difference"] == pytest.approx([0.1] * 3)
     assert Metric("", ours, theirs).cells()["difference"][1] < 0.05
+
+
+def test_intervals_of_few_prompts():
+    no_baseline = ClusteredValues(np.array([np.nan]), np.array([0]))
+    clipped = ClusteredValues(np.array([1.0, np.nan, 0.5, np.nan]), np.array([0, 0, 1, 2]))
+    assert Metric("", clipped, no_baseline).cells() == {"completions": [0.75, 0, 1]}
+    one_prompt = ClusteredValues(np.array([0.25, 0.5]), np.array([3, 3]))
+    (cell,) = Metric("", one_prompt, no_baseline).cells().values()
+    assert cell[0] == 0.375 and np.isnan(cell[1:]).all()
 
 
 # ---- The nearest of others, and chance ----
@@ -105,14 +95,9 @@ def test_the_nearest_other_does_not_grow_with_the_number_of_completions():
     rng = np.random.default_rng(0)
     grams = [kgrams(rng.integers(0, 40, size=60), 2, "set") for _ in range(500)]
     few = nearest_other(grams[:50], np.arange(50), 20)
-    many = nearest_other(grams, np.arange(500), 20)
-    several_of_each_prompt = nearest_other(grams, np.arange(500) // 10, 20)
-    assert few.mean() == pytest.approx(many.mean(), abs=0.01)
-    assert few.mean() == pytest.approx(several_of_each_prompt.mean(), abs=0.01)
-    assert nearest_other(grams, np.arange(500), 99).mean() > many.mean() + 0.01
+    for groups in (np.arange(500), np.arange(500) // 10):
+        assert nearest_other(grams, groups, 20).mean() == pytest.approx(few.mean(), abs=0.01)
     assert np.isnan(nearest_other(grams[:20], np.arange(20), 20)).all()
-    every = [max(rouge.overlap(a, b).f for b in grams[:21] if b is not a) for a in grams[:21]]
-    assert nearest_other(grams[:21], np.arange(21), 20).tolist() == every
 
 
 def test_a_passage_counts_as_copied_if_few_held_out_excerpts_have_one_as_long():
@@ -122,13 +107,14 @@ def test_a_passage_counts_as_copied_if_few_held_out_excerpts_have_one_as_long():
     assert flags.copied_length(np.append(longest, [40] * 11)) == 41
 
 
-def test_a_word_twenty_times_is_no_copy():
-    varied = np.arange(1, 41)
-    for passage, is_copy in (([0] * 20, False), ([0, 1] * 10, False), (range(50, 70), True)):
-        text = np.concatenate([varied, passage])
-        spans = np.append(np.zeros(40, int), np.arange(20, 0, -1))
-        assert flags.is_copy(text, spans, 20) == is_copy
-        assert not flags.is_copy(text, spans, 21)
+@pytest.mark.parametrize(
+    "passage, is_copy", [([0] * 20, False), ([0, 1] * 10, False), (range(50, 70), True)]
+)
+def test_a_word_twenty_times_is_no_copy(passage, is_copy):
+    text = np.concatenate([np.arange(1, 41), passage])
+    spans = np.append(np.zeros(40, int), np.arange(20, 0, -1))
+    assert flags.is_copy(text, spans, 20) == is_copy
+    assert not flags.is_copy(text, spans, 21)
 
 
 def test_names_and_unknown_words_are_masked_and_nothing_else(corpus):
@@ -147,9 +133,9 @@ def test_held_out_excerpts_are_as_long_and_from_the_same_place(corpus):
     assert len(excerpts) == rouge.MIN_EXCERPTS
     for i, (excerpt, number) in enumerate(zip(excerpts, stories)):
         story = opened.encode(validation[number])
-        begin = min(i % 20, len(story) - len(excerpt))
-        assert len(excerpt) == len(completions[i % 20])
-        assert (excerpt == story[begin : begin + len(excerpt)]).all()
+        length = len(completions[i % 20])
+        begin = min(i % 20, len(story) - length)
+        assert excerpt.tolist() == story[begin : begin + length].tolist()
 
 
 # ---- A run ----
@@ -200,53 +186,41 @@ def described(run) -> dict[tuple[int, int], dict]:
 def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
     data, training, _ = corpus
     code, printed = command_line(rouge, tmp_path)(run, "--data", data)
-    assert code == 0
-    texts = {key: row["completion"] for key, row in read_rows(run / "samples/eval.jsonl").items()}
-    by_hand = {
-        key: max(rouge_k(text, story).f for story in training) for key, text in texts.items()
-    }
-    for key, row in described(run).items():
-        assert row["completion"] == texts[key]
-        assert float(row["f"]) == pytest.approx(by_hand[key], abs=1e-5)
-        nearest = int(row["nearest_story"])
-        assert nearest < 0 or rouge_k(texts[key], training[nearest]).f == by_hand[key]
-        assert row["span"] in texts[key] and len(words_of(row["span"])) == int(row["span_length"])
-    ending_f = [
-        rouge_k(row["completion"], row["reference"]).f
-        for row in read_rows(run / "samples/eval.jsonl").values()
-    ]
+    assert code == 0 and to_text(load(run / "rouge.json")) in printed.out
+    assert (run / "rouge.png").exists()
+    samples = read_rows(run / "samples/eval.jsonl")
+    found = described(run)
     all_pairs = set().union(*(kgrams(story, 2, "set") for story in training))
+    with_training = []
+    with_ending = []
     shares = []
-    for text in texts.values():
-        grams = kgrams(text, 2, "set").keys()
+    for key, sample in samples.items():
+        row = found[key]
+        text = sample["completion"]
+        with_ending.append(rouge_k(text, sample["reference"]).f)
+        with_training.append(max(rouge_k(text, story).f for story in training))
+        assert row["completion"] == text
+        assert float(row["f"]) == pytest.approx(with_training[-1], abs=1e-5)
+        nearest = int(row["nearest_story"])
+        assert nearest < 0 or rouge_k(text, training[nearest]).f == with_training[-1]
+        assert row["span"] in text and len(words_of(row["span"])) == int(row["span_length"])
         words = words_of(text)
-        if grams:
+        if words:
             shares.append(np.mean([pair in all_pairs for pair in zip(words, words[1:])]))
     expected = {
-        "F with the true ending": np.mean(ending_f),
-        "F with the nearest training story": np.mean([*by_hand.values()]),
-        "share of 2-grams in the training set": np.mean(shares),
+        "F with the true ending": with_ending,
+        "F with the nearest training story": with_training,
+        "share of 2-grams in the training set": shares,
     }
-    shown = {row["metric"]: row for row in results_of(run)[1]["metrics"]}
-    for title, mean in expected.items():
-        assert shown[title]["completions"][0] == pytest.approx(mean, abs=2e-3), title
-    for row in shown.values():
-        assert row["run"] == "tiny" and row["set"] == "eval"
-        for name in ("completions", "baseline", "difference"):
-            value, low, high = row[name]
-            assert low <= value <= high
-    assert to_text(load(run / "rouge.json")) in printed.out
-    assert (run / "rouge.png").read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in (run / "rouge.svg").read_text()
-
-
-def test_copies_are_flagged_beside_their_story(run, corpus, rouge_py):
-    data, training, _ = corpus
-    assert rouge_py(run, "--data", data)[0] == 0
-    first, second = (described(run)[0, i] for i in (0, 1))
+    tables = results_of(run)[1]
+    shown = {row["metric"]: row for row in tables["metrics"]}
+    for title, values in expected.items():
+        assert shown[title]["completions"][0] == pytest.approx(np.mean(values), abs=2e-3), title
+        assert shown[title]["run"] == "tiny" and shown[title]["set"] == "eval"
+    first, second = found[0, 0], found[0, 1]
     assert [first["flag"], second["flag"]] == ["copy", "template"]
     assert [first["training_story"], second["training_story"]] == training[5:7]
-    assert results_of(run)[1]["passages"][0]["flagged"] == "copy of story 5"
+    assert tables["passages"][0]["flagged"] == "copy of story 5"
 
 
 def test_planted_copies_are_found(corpus, rouge_py, tmp_path):
@@ -254,19 +228,19 @@ def test_planted_copies_are_found(corpus, rouge_py, tmp_path):
     honest = rows_of(endings(validation[40:60]), validation, 1)
     rows = planted.plant(honest, open_corpus(data), each=15)
     write_rows(tmp_path / "out" / "planted" / "samples/eval.jsonl", rows)
-    assert rouge_py("out/planted", "--data", data)[0] == 0
+    assert rouge_py(f"out/planted --data {data}")[0] == 0
     found = planted.count_flagged(rows, tmp_path / "out" / "planted")
-    for kind in (
+    flagged = {kind: n for kind, (n, _, _) in found.items()}
+    assert [kind for kind, n in flagged.items() if n == 15] == [
         "verbatim",
         "half of it, within an honest completion",
         "50 words of it, within an honest completion",
         "names replaced",
         "names replaced by unknown ones",
         "sentences shuffled",
-    ):
-        assert found[kind][0] == 15, kind
+    ]
     assert found["verbatim"][1] >= 14  # another story may have all of its ending, too
-    assert found["words shuffled"][0] == found["nothing of it, but 100 made-up words"][0] == 0
+    assert flagged["words shuffled"] == flagged["nothing of it, but 100 made-up words"] == 0
 
 
 def test_validation_stories_in_the_training_set_do_not_hide_copies(
@@ -277,7 +251,7 @@ def test_validation_stories_in_the_training_set_do_not_hide_copies(
     source = " ".join(training[5].split()[20:50])
     copy = f"Zorb gnarl fip dop lum wex {source} Vip mon kel dur sot bax"
     run = make_run("one", [copy, *endings(validation[60:84])], validation)
-    assert rouge_py(run, "--data", data)[0] == 0
+    assert rouge_py(f"{run} --data {data}")[0] == 0
     warnings, tables = results_of(run)
     assert "10.0% of the held-out excerpts" in warnings
     assert described(run)[0, 0]["flag"] == "copy"
@@ -295,7 +269,7 @@ def test_held_out_copies_count_in_the_other_half_of_stories_and_are_warned_of(
     mixed = " ".join([*words[:90], *training[5].split()[20:60], *words[90:]])
     data = write_corpus(tmp_path / "half", training, [validation[0], mixed])
     run = make_run("run", endings(validation[20:45]), validation)
-    assert rouge_py(run, "--data", data)[0] == 0
+    assert rouge_py(f"{run} --data {data}")[0] == 0
     warnings, tables = results_of(run)
     assert "near-copies" in warnings
     assert int(tables["flags"][0]["held-out"].split()[0]) > 100
@@ -307,7 +281,7 @@ def test_both_splits_of_a_run(run, corpus, rouge_py, make_run):
     data, training, _ = corpus
     facts = {"set_name": "train", "cut": 0.4, "weights": "others"}
     make_run("tiny", endings(training[:25]), training, **facts)
-    assert rouge_py(run, "--data", data)[0] == 0
+    assert rouge_py(f"{run} --data {data}")[0] == 0
     warnings, tables = results_of(run)
     title = "F with the true ending"
     held_out, trained = (row for row in tables["metrics"] if row["metric"] == title)
@@ -322,46 +296,26 @@ def test_both_splits_of_a_run(run, corpus, rouge_py, make_run):
 def test_all_settings_and_several_runs(run, corpus, rouge_py, make_run):
     data, training, validation = corpus
     second = make_run("second", endings(validation[50:60]), validation, reference=None)
-    settings = ("--k", 4, "--counting", "clipped", "--others", 9)
-    assert rouge_py(run, second, run, "--data", data, *settings)[0] == 0
+    settings = "--k 4 --counting clipped --others 9"
+    assert rouge_py(f"{run} {second} {run} --data {data} {settings}")[0] == 0
     warnings, tables = results_of(run.parent)
-    titles = {}
+    runs = {}
     for row in tables["metrics"]:
-        titles.setdefault(row["run"], []).append(row["metric"])
-    assert list(titles) == ["tiny", "second"]
-    nearest = "highest F with 9 other completions"
-    assert nearest in titles["tiny"] and nearest in titles["second"]
-    assert "F with the true ending" in set(titles["tiny"]) - set(titles["second"])
+        runs.setdefault(row["metric"], []).append(row["run"])
+    assert runs["highest F with 9 other completions"] == ["tiny", "second"]
+    assert runs["F with the true ending"] == ["tiny"]  # the other has none
     assert "not sampled alike: prompts, completions per prompt" in warnings
     for row in described(second).values():
         by_hand = max(rouge_k(row["completion"], story, 4, "clipped").f for story in training)
         assert float(row["f"]) == pytest.approx(by_hand, abs=1e-5)
-    assert rouge_py(second, "--data", data, "--others", 10)[0] == 0
+    assert rouge_py(f"{second} --data {data} --others 10")[0] == 0
     assert "11 prompts" in results_of(second)[0]
-
-
-def test_stories_of_another_script(rouge_py, make_run, tmp_path):
-    words = [first + second for first in "бвгджзклмн" for second in ("ой", "ум", "ес", "ат")]
-    stories = [" ".join(random.Random(i).choices(words, k=60)) for i in range(30)]
-    data = write_corpus(tmp_path / "russian", stories[10:], stories[:10])
-    run = make_run("russian", endings(stories[10:20]), stories[10:])
-    assert rouge_py(run, "--data", data, "--others", 5)[0] == 0
-    assert {row["flag"] for row in described(run).values()} == {"copy"}
-
-
-def test_one_completion_alone(corpus, rouge_py, make_run):
-    data, _, validation = corpus
-    run = make_run("one", [" They all went home."], validation)
-    code, printed = rouge_py(run, "--data", data)
-    assert code == 0 and "nan" not in printed.out
-    metrics = {row["metric"]: row for row in results_of(run)[1]["metrics"]}
-    assert metrics["F with the nearest training story"]["difference"][1] is None
 
 
 def test_completions_of_a_single_prompt_are_compared_with_each_other(corpus, rouge_py, make_run):
     data, _, validation = corpus
     run = make_run("single", endings(validation[20:30]), validation, 10)
-    assert rouge_py(run, "--data", data, "--others", 9)[0] == 0
+    assert rouge_py(f"{run} --data {data} --others 9")[0] == 0
     grams = [kgrams(ending, 2, "set") for ending in endings(validation[20:30])]
     every = [max(rouge.overlap(a, b).f for b in grams if b is not a) for a in grams]
     metrics = {row["metric"]: row for row in results_of(run)[1]["metrics"]}
@@ -369,60 +323,48 @@ def test_completions_of_a_single_prompt_are_compared_with_each_other(corpus, rou
     assert nearest == pytest.approx(np.mean(every))
 
 
-def test_a_comparison_never_replaces_the_results_of_a_run(run, corpus, rouge_py, make_run):
-    """Of a run and its samples at another temperature; the same directory twice is one."""
+def test_neither_a_comparison_nor_another_set_replaces_the_results_of_a_run(
+    run, corpus, rouge_py, make_run
+):
+    """The comparison: of samples of one run at two temperatures; the same directory twice is
+    one."""
     data, _, validation = corpus
-    names = ("temperature-0.3", "temperature-0.6")
-    places = [make_run(f"tiny/{name}", endings(validation[20:45]), validation) for name in names]
-    assert rouge_py(run, "--data", data)[0] == 0
+    texts = endings(validation[20:45])
+    cool, warm = (make_run(f"tiny/temperature-{x}", texts, validation) for x in (0.3, 0.6))
+    for name in ("tiny", "second"):
+        make_run(name, texts, validation, set_name="beginnings")
+    second = run.with_name("second")
+    assert rouge_py(f"{run} --data {data}")[0] == 0
     before = (run / "rouge.json").read_bytes()
-    assert rouge_py(places[0], places[0], "--data", data)[0] == 0
-    assert "memorization" not in results_of(places[0])[1]
+    assert rouge_py(f"{cool} {cool} --data {data}")[0] == 0
     assert not (run / "rouge-comparison.json").exists()
-    assert rouge_py(*places, "--data", data)[0] == 0
+    assert rouge_py(f"{cool} {warm} --data {data}")[0] == 0
+    assert rouge_py(f"{run} {second} --set beginnings --data {data}")[0] == 0
     assert (run / "rouge.json").read_bytes() == before
     rows = results_of(run, "rouge-comparison.json")[1]["metrics"]
-    assert {row["run"] for row in rows} == set(names)
-
-
-def test_another_set_has_results_of_its_own(run, corpus, rouge_py, make_run):
-    data, _, validation = corpus
-    for name in ("tiny", "second"):
-        make_run(name, endings(validation[20:45]), validation, set_name="beginnings")
-    assert rouge_py(run, "--data", data)[0] == 0
-    before = (run / "rouge.json").read_bytes()
-    second = run.with_name("second")
-    assert rouge_py(run, second, "--set", "beginnings", "--data", data)[0] == 0
-    assert (run / "rouge.json").read_bytes() == before
+    assert {row["run"] for row in rows} == {cool.name, warm.name}
     assert len(read_table(second / "rouge-beginnings.csv")) == 25
     rows = results_of(run.parent, "rouge-beginnings.json")[1]["metrics"]
-    assert {(row["run"], row["set"]) for row in rows} == {
-        ("tiny", "beginnings"),
-        ("second", "beginnings"),
-    }
-    assert "--set" in rouge_py(second, "--data", data)[0]  # it has no set eval
-
-
-NO_WORD = '{"prompt_index": 0, "sample_index": 0, "completion": "…"}\n'
+    found = {(row["run"], row["set"]) for row in rows}
+    assert found == {("tiny", "beginnings"), ("second", "beginnings")}
+    assert "--set" in rouge_py(f"{second} --data {data}")[0]  # it has no set eval
 
 
 @pytest.mark.parametrize(
-    "content, args, message",
+    "completion, args, message",
     [
-        (None, (), "samples/eval.jsonl"),
-        ('{"prompt_index": 0, "sample_index": 0}\n', (), "samples/eval.jsonl"),
-        (NO_WORD, (), "out/bad"),
-        (NO_WORD.replace("…", "A."), ("--data", "nowhere"), "nowhere"),
-        ("", ("--k", "0"), "--k"),
-        ("", ("--others", "0"), "--others"),
+        (None, "", "samples/eval.jsonl"),
+        ("…", "", "out/bad: no completion has a word"),
+        ("A.", "--others 0", "--others"),
     ],
 )
-def test_mistakes_get_one_line(corpus, rouge_py, tmp_path, content, args, message):
-    (tmp_path / "out" / "bad" / "samples").mkdir(parents=True)
-    if content is not None:
-        (tmp_path / "out" / "bad" / "samples/eval.jsonl").write_text(content)
-    data = () if "--data" in args else ("--data", corpus[0])
-    code, printed = rouge_py("out/bad", *data, *args)
+def test_mistakes_get_one_line(corpus, rouge_py, make_run, tmp_path, completion, args, message):
+    data, _, validation = corpus
+    run = tmp_path / "out" / "bad"
+    run.mkdir(parents=True)
+    if completion:
+        make_run("bad", [completion], validation)
+    code, printed = rouge_py(f"out/bad --data {data} {args}")
     complaint = printed.err.splitlines()[-1] if code == 2 else code
     assert message in complaint and "\n" not in complaint
-    assert not (tmp_path / "out" / "bad" / "rouge.json").exists()
+    assert not (run / "rouge.json").exists()

@@ -19,7 +19,9 @@ from tokenizer_texts import SCRIPTS, TEXT, count_tokens, random_text
 from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import cut, gpt2, learn_bpe
 from nanostories.generation.backends import LocalBackend
+from nanostories.interpretation.ablation import without
 from nanostories.interpretation.hooks import run_with_cache
+from nanostories.interpretation.logit_attribution import logit_lens
 from nanostories.pages.html import TEMPLATES
 from nanostories.pages.story_page import (
     head_means,
@@ -69,7 +71,7 @@ def test_the_binary_is_that_of_its_source():
     assembled = bytes(wasmtime.wat2wasm((TEMPLATES / "multiply.wat").read_text()))
     binary = (TEMPLATES / "multiply.wasm").read_bytes()
     names = assembled.removeprefix(binary)  # of locals, for debuggers: section 0
-    assert names != assembled and names[0] == 0 and b"name" in names[:8]
+    assert names != assembled and names[0] == 0
 
 
 # ---- The tokenizer ----
@@ -78,6 +80,12 @@ LANGUAGES = """Der Bär aß süße Brötchen.|Жила-была лиса в ле
 옛날 옛적에 여우가|كان يا ما كان ثعلب صغير|היה היה שועל קטן|एक बार की बात है|นานมาแล้วมีจิ้งจอก
 Il était une fois l’été|ⅷ ½ ³ ٣ ௧|don't I'll we've IT'S 's|a\u00a0b\u2003c\u3000 d|\x85\x1c\x1f \ufeff\u200b\u180e x
 👩\u200d👧🐉🇩🇪|e\u0301\u0323|Ǆ ǅ ª º|</script><!-- <b>&amp;|  \n\n \t x  |_-- !?… (1,234.5)|aaaaaaaaaaaaaaaaaaaaaaaaa"""  # noqa: E501
+
+
+ENCODE = """(texts) => texts.map((text) => {
+  const ids = CALLS.encode(text);
+  return [ids, CALLS.bytes(ids).flatMap((bytes) => [...bytes])];
+})"""
 
 
 def test_text_of_any_language_has_the_ids_of_python():
@@ -89,13 +97,10 @@ def test_text_of_any_language_has_the_ids_of_python():
     for tokenizer in (gpt2(), cut(count_tokens(TEXT), 300), learned):
         vocab_size = tokenizer.vocab_size
         model = random_model(vocab_size=vocab_size, n_embd=16, n_head=1, n_layer=1, block_size=4)
-        script = (
-            "(texts) => texts.map((text) => [CALLS.encode(text), CALLS.bytes(CALLS.encode(text))])"
-        )
-        found = run_in_node(page_of(model, tokenizer), script, texts)
-        for text, (ids, pieces) in zip(texts, found, strict=True):
+        found = run_in_node(page_of(model, tokenizer), ENCODE, texts)
+        for text, (ids, own_bytes) in zip(texts, found, strict=True):
             assert ids == tokenizer.encode(text), repr(text)
-            assert b"".join(bytes(piece.values()) for piece in pieces).decode() == text
+            assert bytes(own_bytes).decode() == text
 
 
 # ---- The model ----
@@ -122,23 +127,17 @@ def test_weights_are_rounded_to_the_nearest():
         assert ((near - parameter).abs() <= bound).all()
 
 
-@torch.no_grad()
-def patched_run(model, means, off: list[str], tokens):
+def run_without(model, means, off: list[str], tokens):
     """logits and cache, with these heads ("layer.head") replaced by their means."""
     patches = {}
-    for layer, mean in enumerate(torch.tensor(means)):
-
-        def replace(z, layer=layer, mean=mean):
-            z = z.clone()
-            for head in range(z.size(2)):
-                if f"{layer}.{head}" in off:
-                    z[:, :, head] = mean.view(z.shape[2:])[head]
-            return z
-
-        patches[f"blocks.{layer}.z"] = replace
+    means = torch.tensor(means).unflatten(1, (model.config.n_head, -1))
+    for layer in range(model.config.n_layer):
+        heads = [int(name[2:]) for name in off if name.startswith(f"{layer}.")]
+        patches[f"blocks.{layer}.z"] = without(heads, means[layer])
     return run_with_cache(model, tokens, patches)
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("off", [[], ["0.1", "1.0", "1.3"]])
 @pytest.mark.parametrize("has_webassembly", [True, False])
 @pytest.mark.parametrize("shape", SHAPES)
@@ -152,7 +151,7 @@ def test_what_it_computes_is_what_python_computes(shape, has_webassembly, off):
     assert has_kernel == has_webassembly
     model = rounded(model)
     means = page_data(page)["engine"]["means"]
-    logits, cache = patched_run(model, means, off, torch.tensor(told))  # (20, 48, 301)
+    logits, cache = run_without(model, means, off, torch.tensor(told))  # (20, 48, 301)
     for prompt, ids, greedy in zip(prompts, told, logits.argmax(-1).tolist(), strict=True):
         assert ids == prompt + greedy[4:-1]
 
@@ -160,13 +159,11 @@ def test_what_it_computes_is_what_python_computes(shape, has_webassembly, off):
     expected = logits[19].softmax(-1)
     assert shares == pytest.approx(expected[range(47), ids[1:]].tolist(), rel=1e-4)
     for layer, lens in enumerate(found["layers"]):
-        with torch.no_grad():
-            hidden = model.ln_f(cache[f"blocks.{layer}.resid_post"][19, 29])
-            of_layer = model.head(hidden).softmax(-1)
+        of_layer = logit_lens(model, cache[f"blocks.{layer}.resid_post"][19, 29]).softmax(-1)
         top = of_layer.topk(10)
-        assert [token["id"] for token in lens["top"]] == top.indices.tolist()
-        found_shares = [token["share"] for token in lens["top"]]
-        assert found_shares == pytest.approx(top.values.tolist(), rel=1e-4)
+        expected = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        for token, (id, share) in zip(lens["top"], expected):
+            assert token["id"] == id and token["share"] == pytest.approx(share, rel=1e-4)
         assert lens["share"] == pytest.approx(of_layer[ids[30]].item(), rel=1e-4)
         assert lens["rank"] == 1 + (of_layer > of_layer[ids[30]]).sum()
         attention = torch.tensor(found["attention"][layer])

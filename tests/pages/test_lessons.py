@@ -45,6 +45,15 @@ def page_with(tmp_path, monkeypatch, lessons):
     return path
 
 
+OPENED = """measure(data.lessons[%d]).then((now) => [
+  now,
+  data.lessons[%d].claims.map((claim) => claim.measured),
+  tab,
+  looking.i === 30 && looking.told === story,
+  [...$("claims").querySelectorAll("td:last-child")].map((td) => td.textContent),
+])"""
+
+
 def test_the_page_measures_what_was_measured(chromium, tmp_path, monkeypatch):
     """Each kind of lesson, at a place of a random model's story; whether it holds or not."""
     ids = [299, *torch.randint(300, (40,)).tolist()]
@@ -61,18 +70,12 @@ def test_the_page_measures_what_was_measured(chromium, tmp_path, monkeypatch):
 
     chromium.open(page_with(tmp_path, monkeypatch, all_hold))
     chromium.wait_for("document.querySelectorAll('#lessons button').length === 5")
-    for k in range(5):
+    for k, expected in enumerate(["next", "layers", "heads", "heads", "compare"]):
         chromium.run(f"openLesson(data.lessons[{k}])")
-        claims, now, tab = chromium.run(
-            f"measure(data.lessons[{k}]).then((now) => [data.lessons[{k}].claims, now, tab])"
-        )
-        assert now == pytest.approx([claim["measured"] for claim in claims], abs=1e-3)
-        assert chromium.run("looking.i") == 30 and chromium.run("looking.told === story")
-        assert tab == ["next", "layers", "heads", "heads", "compare"][k]
-        figures = chromium.run(
-            "[...$('claims').querySelectorAll('td:last-child')].map((td) => td.textContent)"
-        )
-        assert figures == [chromium.run(f"percent({figure})") for figure in now]
+        now, before, tab, is_there, shown = chromium.run(OPENED % (k, k))
+        assert now == pytest.approx(before, abs=1e-3)
+        assert tab == expected and is_there
+        assert shown == [chromium.run(f"percent({figure})") for figure in now]
     assert chromium.messages == []
 
 

@@ -62,9 +62,8 @@ def made(tmp_path_factory):
         settings["start_from"] = source
         save_run(out / name, random_model(), name="best.pt", train_config=settings)
         write_log(out / name, steps)
-        write_samples(
-            out / name / "samples/eval.jsonl", [f"{i} {MARKUP}" for i in range(3)], MARKUP
-        )
+        prompts = [f"{i} {MARKUP}" for i in range(3)]
+        write_samples(out / name / "samples/eval.jsonl", prompts, MARKUP)
         (out / name / "config.json").write_text(json.dumps(settings))
         (out / name / "story.html").touch()
     write_samples(out / "b" / "samples/train.jsonl", ["In training"], "It was.")
@@ -115,47 +114,61 @@ def test_every_section_is_there(out, report_py):
     assert "In training" in stories and "b, train" in stories
 
 
+def save_table(path, kind: str, rows: list[dict], warnings=(), notes=None, **facts) -> None:
+    table = Table("", rows, notes=notes or {}, facts={"kind": kind} | facts)
+    save(path, "grade.py", [table], warnings)
+
+
+def overview(out) -> tuple[str, dict[str, dict]]:
+    """Its HTML, and its rows by run."""
+    section = sections(out)["Overview"]
+    head, *rows = table_of(section)
+    return section, {row[0]: dict(zip(head, row)) for row in rows}
+
+
+SCORES = [
+    {"run": "a", "consistency": [0.5, 0.4, 0.6]},
+    {"run": "b", "consistency": [0.8, 0.7, 0.9]},
+    {"run": "(true ending)", "consistency": [1.0, 0.9, 1.1]},
+]
+
+
 def test_the_overview_joins_what_the_commands_found(out):
     """What is certainly the best is bold, unless the judge wrote it itself; text is no markup."""
-    scores = [
-        {"run": "a", "consistency": [0.5, 0.4, 0.6]},
-        {"run": "b", "consistency": [0.8, 0.7, 0.9]},
-        {"run": "(true ending)", "consistency": [1.0, 0.9, 1.1]},
-    ]
-    table = Table("Scores", scores, facts={"kind": "scores", "judge": "x", "set": "eval"})
-    save(out / "grades.json", "grade.py", [table])
     shares = [{"run": "a", "facts": [0.9, 0.8, 1.0]}, {"run": "b", "facts": [0.85, 0.75, 0.95]}]
-    save(out / "probe.json", "probe.py", [Table("", shares, facts={"kind": "shares"})])
     pairs = [{"phenomenon": "all", "a": [0.7, 0.65, 0.75], "b": [0.5, 0.45, 0.55]}]
-    save(out / "grammar.json", "probe.py", [Table("", pairs, facts={"kind": "pairs"})])
-    flags = []
-    for name, n in (("train", 9), ("eval", 1)):
-        row = {"run": "a", "set": name, "flagged": "copy", "completions": f"{n} of 9"}
-        flags.append(row)
-    save(out / "rouge.json", "rouge.py", [Table("", flags, facts={"kind": "flags"})])
-    section = sections(out)["Overview"]
-    head, first, second, truth = table_of(section)
-    cells = dict(zip(head, first))
-    assert cells["bits per byte"] == "0.062" and cells["tokens/s"] == "120"
-    assert cells["flagged as copies"] == "1 of 9"
-    assert cells["grammar"] == "<b>70% [65%, 75%]</b>" and cells["facts"] == "90% [80%, 100%]"
-    assert dict(zip(head, second))["consistency"] == "<b>0.80 [0.70, 0.90]</b>"
-    assert truth[0] == "(true endings)" and "<script" not in section and "&lt;script" in section
-    others = Table("Scores", scores[1:], facts=table.facts | {"set": "beginnings"})
-    save(out / "grades-beginnings.json", "grade.py", [others])
-    assert sections(out)["Overview"] == section
-    table.notes = {"b": "stories by the judge itself"}
-    save(out / "grades.json", "grade.py", [table])
-    section = sections(out)["Overview"]
-    assert "<b>0.8" not in section and "b, consistency: stories by the judge itself" in section
-    table.notes = {"consistency": "cannot tell true endings from shuffled ones"}
-    save(out / "grades.json", "grade.py", [table])
-    pairs = Table("", pairs, facts={"kind": "pairs"})
-    save(out / "grammar.json", "probe.py", [pairs], ["a was trained on other text: not English"])
-    section = sections(out)["Overview"]
-    assert "b, consistency: cannot tell" in section and "a, grammar: was trained on" in section
-    cells = dict(zip(head, table_of(section)[1]))
-    assert cells["grammar"] == "70%" and cells["consistency"] == "0.50"
+    flags = [
+        {"run": "a", "set": "train", "flagged": "copy", "completions": "9 of 9"},
+        {"run": "a", "set": "eval", "flagged": "copy", "completions": "1 of 9"},
+    ]
+    judged = {"judge": "x", "set": "eval"}
+    save_table(out / "grades.json", "scores", SCORES, **judged)
+    save_table(out / "probe.json", "shares", shares)
+    save_table(out / "grammar.json", "pairs", pairs)
+    save_table(out / "rouge.json", "flags", flags)
+    section, rows = overview(out)
+    expected = {
+        "bits per byte": "0.062",
+        "tokens/s": "120",
+        "flagged as copies": "1 of 9",
+        "grammar": "<b>70% [65%, 75%]</b>",
+        "facts": "90% [80%, 100%]",
+    }
+    assert expected.items() <= rows["a"].items()
+    assert rows["b"]["consistency"] == "<b>0.80 [0.70, 0.90]</b>"
+    assert [*rows] == ["a", "b", "(true endings)"]
+    assert "<script" not in section and "&lt;script" in section
+    others = judged | {"set": "beginnings"}
+    save_table(out / "grades-beginnings.json", "scores", SCORES[1:], **others)
+    assert overview(out) == (section, rows)
+
+    warnings = ["a was trained on other text: not English"]
+    save_table(out / "grammar.json", "pairs", pairs, warnings)
+    for name, note in (("b", "stories by the judge itself"), ("consistency", "cannot tell them")):
+        save_table(out / "grades.json", "scores", SCORES, notes={name: note}, **judged)
+        section, rows = overview(out)
+        assert "<b>0.8" not in section and f"b, consistency: {note}" in section
+        assert rows["a"]["grammar"] == "70%" and "a, grammar: was trained on" in section
 
 
 def test_the_runs_are_those_of_their_logs(out):
@@ -172,12 +185,11 @@ def test_a_page_of_one_run_or_of_some(out, report_py):
     found = sections(out / "a")
     assert table_of(found["Runs"])[1][0] == "a" and "Scores" not in found
     assert "Scores: python grade.py --help" in found["Sections without results yet"]
-    rows = table_of(sections(out / "a", out / "b", out / "a")["Runs"])
-    assert [row[0][0] for row in rows[1:]] == ["a", "b"]
+    _, first, second = table_of(sections(out / "a", out / "b", out / "a")["Runs"])
+    assert first[0] == "a" and second[0].startswith("b")
 
 
 def test_a_page_alone_is_shown_and_nothing_is_an_error(tmp_path, report_py):
-    assert report_py("nowhere")[0] == 2
     code, _ = report_py(tmp_path)
     assert str(tmp_path) in code and "\n" not in code
     (tmp_path / "story.html").touch()
@@ -232,9 +244,8 @@ def test_forty_runs_are_below_5_mb(made, tmp_path):
     for i in range(40):
         run = tmp_path / f"run-{i}"
         write_log(run, 2000)
-        write_samples(
-            run / "samples/eval.jsonl", [f"Prompt {j}" for j in range(30)], "word " * 2000
-        )
+        prompts = [f"Prompt {j}" for j in range(30)]
+        write_samples(run / "samples/eval.jsonl", prompts, "word " * 2000)
         for name in ("rouge.json", "rouge.svg"):
             shutil.copy(made / "a" / name, run)
         enlarge(run / "rouge.svg", 1_000_000)
@@ -263,7 +274,7 @@ def test_a_browser_shows_it_and_the_keyboard_sorts_a_table(chromium, out, report
     assert len(images) == 8 and all(images) and opened == 1 and inside == 0
     assert len(ids) == len(set(ids)) and chromium.run("document.title") == "nanostories: out"
     assert MARKUP in chromium.run("document.body.textContent")
-    assert chromium.run("document.documentElement.scrollWidth") <= width
+    chromium.check_screen()
 
     chromium.run("document.querySelector('nav a[href=\"#section-2\"]').click()")
     names = """[...document.getElementById("section-2").querySelectorAll("tbody td:first-child")]

@@ -17,6 +17,8 @@ from nanostories.cli import UserError
 from nanostories.results import Table, load, save, to_text
 from nanostories.sweeps import lists, runner
 from nanostories.sweeps.measures import Command
+from nanostories.sweeps.plan import Run
+from nanostories.training.config import TrainConfig
 
 STEPS = 60
 # In place of train.py, whose own stops have their tests: it waits to be stopped, and ends when it
@@ -83,56 +85,45 @@ def test_stopped_nothing_is_lost_or_done_twice(start, tmp_path):
 
 
 def test_a_measure_is_current_if_its_command_and_sources_are(tmp_path, monkeypatch):
-    """One whose result was deleted, whose source changed, or whose model was trained since, is made
-    again; and one with other flags."""
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "ckpt.pt").touch()
+    """And if its result is there, and the model was not trained since."""
+    checkpoint = tmp_path / "run" / "ckpt.pt"
+    checkpoint.parent.mkdir()
     source = tmp_path / "eval.jsonl"
     result = tmp_path / "grades.json"
     command = ["grade.py", str(tmp_path), "--no_judge"]
-    models = [str(tmp_path / "run"), "hf:gpt2"]
 
     def is_current(*flags) -> bool:
+        models = [str(checkpoint.parent), "hf:gpt2"]
         return runner.is_current(Command([*command, *flags], models, result))
 
-    def measure():
-        source.write_text("{}")
-        monkeypatch.setattr(sys, "argv", command)
-        save(result, "grade.py", [Table("x", [])], sources=[source])
-
     assert not is_current()
-    measure()
-    assert is_current() and not is_current("--controls")
+    source.write_text("{}")
+    monkeypatch.setattr(sys, "argv", command)
+    save(result, "grade.py", [Table("x", [])], sources=[source])
+    for trained, expected in ((5, False), (-5, True)):  # seconds since
+        checkpoint.touch()
+        at = time.time() + trained
+        os.utime(checkpoint, (at, at))
+        assert is_current() == expected
+    assert not is_current("--controls")
     source.write_text("[]")
     assert not is_current()
-    measure()
-    later = time.time() + 5
-    os.utime(tmp_path / "run" / "ckpt.pt", (later, later))
-    assert not is_current()
-    os.utime(tmp_path / "run" / "ckpt.pt", (0, 0))
-    assert is_current()
-    result.unlink()
-    assert not is_current()
 
 
-def test_a_run_is_finished_if_its_settings_and_data_are_the_same(tmp_path, config, monkeypatch):
-    from nanostories.sweeps.plan import Run
-    from nanostories.training.config import TrainConfig
-
+def test_a_run_is_finished_if_its_settings_and_data_are_the_same(tmp_path):
     write_corpus(tmp_path / "data" / "x", [f"Tom {i} ran." for i in range(9)], ["Mia sat."])
     facts = trained_on(tmp_path / "data", "x")
     config = TrainConfig(data="x", data_dir=str(tmp_path / "data"), out_dir=str(tmp_path), name="a")
     run = Run("a", [], config, 1, 1, None)
     sha256 = {run.data: facts["data_sha256"]}
-    save_run(run.directory, model_to_probe(), **facts | {"train_config": vars(config)})
+    settings = vars(config)
+    save_run(run.directory, model_to_probe(), **facts | {"train_config": settings})
     for done, expected in ((0.9, False), (1.0, True)):
         (run.directory / "log.csv").write_text(f"step,done\n1,{done}\n")
         assert runner.is_finished(run, sha256) == expected
     with pytest.raises(UserError, match="other stories"):
         runner.is_finished(run, {run.data: "other"})
-    save_run(
-        run.directory, model_to_probe(), **facts | {"train_config": vars(config) | {"seed": 1}}
-    )
+    save_run(run.directory, model_to_probe(), **facts | {"train_config": settings | {"seed": 1}})
     with pytest.raises(UserError, match="with seed=1, and now it would be 0"):
         runner.is_finished(run, sha256)
 
@@ -147,14 +138,13 @@ def test_a_measure_that_fails_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "args, message",
     [
-        (["shapes", "--data=nowhere"], "nowhere"),
-        (["shapes", "--data=tiny", "--only", "900-*"], "--only 900-*: "),
-        (["shapes", "--data=tiny", "--seeds=0"], "--seeds"),
-        (["shape"], "invalid choice: 'shape'"),
+        ("shapes --data=tiny --only '900-*'", "--only 900-*: "),
+        ("shapes --data=tiny --seeds=0", "--seeds"),
+        ("shape", "invalid choice: 'shape'"),
     ],
 )
 def test_mistakes_get_one_line(args, message, data_dir, tmp_path, command_line):
-    code, said = command_line(experiments, tmp_path)(*args, f"--data_dir={data_dir}")
+    code, said = command_line(experiments, tmp_path)(f"{args} --data_dir={data_dir}")
     said = code if isinstance(code, str) else said.err
     assert message in said.strip().splitlines()[-1]  # below argparse's usage
     assert not (tmp_path / "out").exists()
