@@ -3,7 +3,7 @@ The tables and figures of the paper and its reproductions: a list of runs or mod
 trained, measured, drawn.
 
 $ python experiments.py shapes  # eight small shapes, minutes on two cores: table and picture
-# the real sizes: runs, hours, dollars; runs nothing
+# the real sizes: runs and hours; runs nothing
 $ python experiments.py shapes --scale published --dry_run
 $ python experiments.py dropout --only 'zero-*' --seeds 3
 # on real stories (docs/data.md says which), eight times as long
@@ -39,7 +39,6 @@ from nanostories.sweeps.lists import EXPERIMENTS, PREPARED, SCALES, Experiment, 
 A100 = 0.4 * 312e12  # FLOP/s: a guess that training reaches 40%
 # Share of the speed of matrix products alone that a training step reaches on this machine
 UTILIZATION = 0.5
-REQUEST_TOKENS = 570  # a guess, of a question to a judge
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -73,7 +72,7 @@ def parse_arguments() -> argparse.Namespace:
     either.add_argument("--models", help="compare these, too: runs, hf:ID or api:MODEL", **models)
     either.add_argument("--only_models", help="compare these alone, and train nothing", **models)
     parser.add_argument(
-        "--dry_run", action="store_true", help="print commands, hours and dollars; run nothing"
+        "--dry_run", action="store_true", help="print commands and hours; run nothing"
     )
     parser.add_shared(
         "data", help="a corpus made by prepare.py, such as data/real (default: the list's own)"
@@ -222,14 +221,8 @@ def find_corpus(
             raise UserError(f"missing: {path}; {made}, or give --data")
         print(f"missing: {path}, which is made first by python {shlex.join(command)}")
         if args.dry_run:
-            vocab_size = 10_000
-            tokens = 470_000_000
-            if path.name.startswith("builtin"):
-                vocab_size = 4096
-                tokens = 4_400_000
-            elif path.name in PREPARED:
-                vocab_size = 50_257
-            return path, {"vocab_size": vocab_size, "splits": {"train": {"tokens": tokens}}}
+            # about as many as most corpora have
+            return path, {"vocab_size": 10_000, "splits": {"train": {"tokens": 470_000_000}}}
         call(command)
     return path, load_meta(path)
 
@@ -326,32 +319,35 @@ def missing_keys(listed: Runs, experiment: Experiment, args: argparse.Namespace)
 def values_of(flag: str, flags: list[str]) -> list[str]:
     """["a", "b"] of --flag a --flag=b"""
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument(flag, nargs="+", action="extend", default=[], dest="values")
+    parser.add_argument(flag, action="append", default=[], dest="values")
     return parser.parse_known_args(flags)[0].values
 
 
 # ---- What it would cost ----
 def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.Namespace) -> None:
-    """Prints the command of each run, a table of their costs, and the cost of APIs."""
-    from nanostories.tables import table_text
-
-    speed, machine = training_speed(args.scale)
-    rows = []
-    for run in runs if listed.steps or listed.budgets else ():
-        print("python train.py", shlex.join([f"configs/{Path(run.args[0]).name}", *run.args[1:]]))
-        cost = [f"{run.parameters:,}", f"{run.tokens / 1e6:,.2f} M", f"{run.flops:.2e}"]
-        rows.append([run.config.name, *cost, duration(run.flops / speed)])
-    if rows:
-        print(f"\n{table_text(['run', 'parameters', 'tokens', 'training FLOPs', 'time'], rows)}\n")
-        flops = sum(run.flops for run in runs)
-        total = f"{duration(flops / speed)} at {speed:.2g} FLOP/s ({machine})"
-        print(f"{len(rows)} runs, {flops:.2e} FLOPs: {total}")
+    """Prints the command of each run, and a table of their costs."""
+    if listed.steps or listed.budgets:
+        show_training(runs, args.scale)
     n_models = len(listed.models)
     for run in runs:
         n_models += max(1, run.config.keep_checkpoints) if experiment.checkpoints else 1
     measures = ", ".join(experiment.measures) or "no measures"
     print(f"then {measures} of {n_models} models, whose time is not counted")
-    show_api_costs(n_models, listed, experiment, args)
+
+
+def show_training(runs: list, scale: str) -> None:
+    from nanostories.tables import table_text
+
+    speed, machine = training_speed(scale)
+    rows = []
+    for run in runs:
+        print("python train.py", shlex.join([f"configs/{Path(run.args[0]).name}", *run.args[1:]]))
+        cost = [f"{run.parameters:,}", f"{run.tokens / 1e6:,.2f} M", f"{run.flops:.2e}"]
+        rows.append([run.config.name, *cost, duration(run.flops / speed)])
+    print(f"\n{table_text(['run', 'parameters', 'tokens', 'training FLOPs', 'time'], rows)}\n")
+    flops = sum(run.flops for run in runs)
+    total = f"{duration(flops / speed)} at {speed:.2g} FLOP/s ({machine})"
+    print(f"{len(rows)} runs, {flops:.2e} FLOPs: {total}")
 
 
 def duration(seconds: float) -> str:
@@ -375,38 +371,6 @@ def training_speed(scale: str) -> tuple[float, str]:
     speed = peak_flops(device, dtype) or measured_flops(device, dtype)
     about = f"{UTILIZATION:.0%} of the speed of matrix products on this machine now"
     return UTILIZATION * speed, about
-
-
-def show_api_costs(
-    n_models: int, listed: Runs, experiment: Experiment, args: argparse.Namespace
-) -> None:
-    """By the prices and judges among the flags of --grade."""
-    from nanostories.grading.chat_judge import REPLY_TOKENS, read_question
-    from nanostories.sweeps.measures import PROMPTS, STORY_TOKENS, texts_to_begin
-
-    judges = chat_judges(experiment, args)
-    questions = values_of("--question", args.grade) or ["ours"]
-    n_turns = sum(len(read_question(name).turns) for name in questions)
-    n = int((values_of("--n", args.sample) or [SCALES[args.scale].n])[-1])
-    stories = graded = 0
-    if "scores" in experiment.measures:
-        stories = PROMPTS * n
-        graded = 4 * PROMPTS if "--controls" in args.grade else 0
-    if "beginnings" in experiment.measures:
-        stories += 10 * len(texts_to_begin(args.prompts))
-    graded += n_models * stories
-    asked = len(judges) * n_turns * graded
-    written = stories * sum(name.startswith("api:") for name in listed.models)
-    if not asked and not written:
-        return
-    prices = [values_of(flag, args.grade) for flag in ("--price_in", "--price_out")]
-    cost = "give --price_in and --price_out among the flags of --grade to see the cost"
-    if all(prices):
-        price_in, price_out = (float(values[-1]) for values in prices)
-        tokens_out = asked * REPLY_TOKENS + written * STORY_TOKENS
-        dollars = (asked * REQUEST_TOKENS * price_in + tokens_out * price_out) / 1e6
-        cost = f"about ${dollars:.2f}"
-    print(f"APIs: {asked:,} questions to judges, {written:,} stories; {cost}")
 
 
 if __name__ == "__main__":

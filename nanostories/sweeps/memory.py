@@ -12,7 +12,6 @@ as code does that has no kernels for them.
 """
 
 import re
-import resource
 import sys
 from pathlib import Path
 
@@ -69,7 +68,9 @@ def main() -> None:
     if not torch.cuda.is_available():
         if not Path("/proc/self/status").exists():
             sys.exit("sweeps.memory: without a GPU, memory is measured on Linux alone")
-        # rather an error than a machine that swaps
+        import resource  # here, as Windows has none
+
+        # an error is better than swapping
         resource.setrlimit(resource.RLIMIT_DATA, (int(limit * 1e6), -1))
     row = {"run": config.name}
     for batch in BATCHES:

@@ -4,7 +4,7 @@ import random
 
 from grade_fixtures import true_endings
 
-from nanostories.grading.controls import reordered, make_controls
+from nanostories.grading.controls import make_controls, reordered
 from nanostories.grading.scores import CUT, OTHER, SHUFFLED, TRUE_ENDING
 from nanostories.grading.stories import Story
 from nanostories.text import sentences
