@@ -221,14 +221,8 @@ def find_corpus(
             raise UserError(f"missing: {path}; {made}, or give --data")
         print(f"missing: {path}, which is made first by python {shlex.join(command)}")
         if args.dry_run:
-            vocab_size = 10_000
-            tokens = 470_000_000
-            if path.name.startswith("builtin"):
-                vocab_size = 4096
-                tokens = 4_400_000
-            elif path.name in PREPARED:
-                vocab_size = 50_257
-            return path, {"vocab_size": vocab_size, "splits": {"train": {"tokens": tokens}}}
+            # about as many as most corpora have
+            return path, {"vocab_size": 10_000, "splits": {"train": {"tokens": 470_000_000}}}
         call(command)
     return path, load_meta(path)
 
@@ -325,31 +319,35 @@ def missing_keys(listed: Runs, experiment: Experiment, args: argparse.Namespace)
 def values_of(flag: str, flags: list[str]) -> list[str]:
     """["a", "b"] of --flag a --flag=b"""
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument(flag, nargs="+", action="extend", default=[], dest="values")
+    parser.add_argument(flag, action="append", default=[], dest="values")
     return parser.parse_known_args(flags)[0].values
 
 
 # ---- What it would cost ----
 def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.Namespace) -> None:
     """Prints the command of each run, and a table of their costs."""
-    from nanostories.tables import table_text
-
-    speed, machine = training_speed(args.scale)
-    rows = []
-    for run in runs if listed.steps or listed.budgets else ():
-        print("python train.py", shlex.join([f"configs/{Path(run.args[0]).name}", *run.args[1:]]))
-        cost = [f"{run.parameters:,}", f"{run.tokens / 1e6:,.2f} M", f"{run.flops:.2e}"]
-        rows.append([run.config.name, *cost, duration(run.flops / speed)])
-    if rows:
-        print(f"\n{table_text(['run', 'parameters', 'tokens', 'training FLOPs', 'time'], rows)}\n")
-        flops = sum(run.flops for run in runs)
-        total = f"{duration(flops / speed)} at {speed:.2g} FLOP/s ({machine})"
-        print(f"{len(rows)} runs, {flops:.2e} FLOPs: {total}")
+    if listed.steps or listed.budgets:
+        show_training(runs, args.scale)
     n_models = len(listed.models)
     for run in runs:
         n_models += max(1, run.config.keep_checkpoints) if experiment.checkpoints else 1
     measures = ", ".join(experiment.measures) or "no measures"
     print(f"then {measures} of {n_models} models, whose time is not counted")
+
+
+def show_training(runs: list, scale: str) -> None:
+    from nanostories.tables import table_text
+
+    speed, machine = training_speed(scale)
+    rows = []
+    for run in runs:
+        print("python train.py", shlex.join([f"configs/{Path(run.args[0]).name}", *run.args[1:]]))
+        cost = [f"{run.parameters:,}", f"{run.tokens / 1e6:,.2f} M", f"{run.flops:.2e}"]
+        rows.append([run.config.name, *cost, duration(run.flops / speed)])
+    print(f"\n{table_text(['run', 'parameters', 'tokens', 'training FLOPs', 'time'], rows)}\n")
+    flops = sum(run.flops for run in runs)
+    total = f"{duration(flops / speed)} at {speed:.2g} FLOP/s ({machine})"
+    print(f"{len(rows)} runs, {flops:.2e} FLOPs: {total}")
 
 
 def duration(seconds: float) -> str:

@@ -33,7 +33,7 @@ from nanostories.grading.chat_judge import ChatJudge, read_question
 from nanostories.grading.comparisons import Comparison, definitions
 from nanostories.grading.groups import Group, group_runs
 from nanostories.grading.metrics import metrics_of
-from nanostories.grading.people import JUDGE, agreement, by_people
+from nanostories.grading.people import HUMAN, agreement, by_people
 from nanostories.grading.scores import TRUE_ENDING, is_likelihood_judge
 from nanostories.grading.stories import Run, Story, read_runs
 from nanostories.results import save
@@ -110,17 +110,18 @@ def grade_runs(args: argparse.Namespace) -> None:
     with lock(directory, ".grade.lock", "another grade.py is running there; let it finish"):
         cache = Cache(directory)
         # First what costs nothing, so that an error there costs nothing
-        if JUDGE in args.judge:
+        if HUMAN in args.judge:
             from nanostories.pages.reading_page import write_page  # here, as it is rarely needed
 
             page = write_page(groups, directory)
             print(f"open {page}; the file that it saves goes to {directory}/, beside it")
         people = by_people(groups, directory)
-        if args.judge == [JUDGE] and not people:
-            return  # nobody has read yet: other judges' tables stay
+        if args.judge == [HUMAN] and not people:
+            return  # no grades yet: keep the tables of other judges
         comparisons = [by_metrics(group) for group in groups] + people
         comparisons += by_likelihood(groups, cache, args)
-        chat_comparisons, stopped = by_chat(chat_judges, groups, cache, args)
+        stopped = ask_chat_judges(chat_judges, groups, cache, args)
+        chat_comparisons = by_chat(chat_judges, groups, cache, args)
         comparisons += chat_comparisons
     if stopped and not any(comparison.scores for comparison in chat_comparisons):
         raise stopped  # such as a wrong name of a judge: what was found before stays
@@ -206,7 +207,7 @@ def by_likelihood(
 # ---- By chat models ----
 def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
     """A judge for each pair of model and question."""
-    names = [name for name in args.judge if name != JUDGE and not is_likelihood_judge(name)]
+    names = [name for name in args.judge if name != HUMAN and not is_likelihood_judge(name)]
     if not names:
         return []
     # here, as `import openai` takes over a second
@@ -223,37 +224,44 @@ def chat_sources(group: Group, args: argparse.Namespace) -> Sources:
     return group.sources() | (group.controls if args.controls else {})
 
 
-def by_chat(
+def chat_stories(groups: Sequence[Group], args: argparse.Namespace) -> list[Story]:
+    stories = []
+    for group in groups:
+        stories += itertools.chain.from_iterable(chat_sources(group, args).values())
+    return stories
+
+
+def ask_chat_judges(
     judges: Sequence[ChatJudge], groups: Sequence[Group], cache: Cache, args: argparse.Namespace
-) -> tuple[list[Comparison], UserError | None]:
-    """The comparisons, and the error that ended the requests early, if any."""
-    comparisons = []
+) -> UserError | None:
+    """Asks for the grades that the cache lacks. Returns the error that ended it early, if any."""
     stopped = None
     for judge in judges:
         spent_before = judge.client.ledger.spent
-        has_stopped = False  # then its other groups get what is in the cache
-        for group in groups:
-            sources = chat_sources(group, args)
-            stories = list(itertools.chain.from_iterable(sources.values()))
-            try:
-                if not has_stopped:
-                    judge.grade(stories, cache)
-            except UserError as error:
-                has_stopped = True
-                stopped = error
-            score = partial(judge.scores, cache=cache)
-            comparisons.append(compare(judge.name, group, sources, score))
+        try:
+            judge.grade(chat_stories(groups, args), cache)
+        except UserError as error:
+            stopped = error
         if args.price_in is not None:
             dollars = judge.client.ledger.spent - spent_before
             print(f"{judge.name}: this command spent ${dollars:.4f}", file=sys.stderr)
-    return comparisons, stopped
+    return stopped
+
+
+def by_chat(
+    judges: Sequence[ChatJudge], groups: Sequence[Group], cache: Cache, args: argparse.Namespace
+) -> list[Comparison]:
+    """Of the grades in the cache."""
+    comparisons = []
+    for judge, group in itertools.product(judges, groups):
+        score = partial(judge.scores, cache=cache)
+        comparisons.append(compare(judge.name, group, chat_sources(group, args), score))
+    return comparisons
 
 
 def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], cache: Cache, args) -> None:
     """For --dry_run: the first request of each judge, how many there are, and their cost."""
-    stories = []
-    for group in groups:
-        stories += itertools.chain.from_iterable(chat_sources(group, args).values())
+    stories = chat_stories(groups, args)
     prices = (args.price_in or 0.0, args.price_out or 0.0)
     for judge in judges:
         print(f"{judge.name}: {judge.preview(stories, cache, *prices)}\n")

@@ -22,6 +22,7 @@ import itertools
 import math
 import sys
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -55,9 +56,19 @@ from nanostories.text import sentences
 
 TEXTS_AT_ONCE = 512
 STORIES = 500  # for --loss_by_kind
-NEARLY = (
-    0.1  # nats per byte: a verdict is "nearly" if the best wrong answer leads by no more than this
-)
+# Nats per byte: a verdict is "nearly" if the best wrong answer leads by no more than this.
+NEARLY = 0.1
+
+
+@dataclass
+class Answer:
+    """A model's columns of probe.csv; all but the last are empty if the probe has no answers."""
+
+    verdict: str = ""  # right, nearly or wrong
+    rank: int | str = ""  # of the right answer
+    p: float | str = ""  # its probability
+    lead: str = ""  # over the best wrong answer, in nats per byte
+    greedy: str = ""  # the model's own continuation, to the end of its sentence
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -129,11 +140,8 @@ def find_models(args: argparse.Namespace) -> list[Model]:
 
 def answer(
     model: Model, name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm
-) -> list[dict]:
-    """For each probe, this model's columns of probe.csv: its verdict; rank, probability and lead of
-    the right answer; its own continuation."""
+) -> list[Answer]:
     from nanostories.generation.backends import load_backend
-    from nanostories.generation.prompts import Sampling
     from nanostories.grading.likelihood_judge import read_texts
 
     texts = []
@@ -143,30 +151,42 @@ def answer(
         require_likelihoods(model)
     backend = load_backend(model)
     nats = read_texts(name, backend, texts, ends=False, bar=bar) if texts else {}
+    greedy = continuations(backend, probes, max_new_tokens, bar)
+    if model.kind == "api":
+        backend.raise_failures()
+    answers = []
+    for probe in probes:
+        found = graded(probe, nats) if probe.answers else Answer()
+        found.greedy = greedy[probe.prompt]
+        answers.append(found)
+    return answers
+
+
+def continuations(
+    backend, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm
+) -> dict[str, str]:
+    """{prompt: its greedy continuation, to the end of its sentence}"""
+    from nanostories.generation.prompts import Sampling
+
     prompts = list(dict.fromkeys(probe.prompt for probe in probes))
     sampling = Sampling(temperature=0, max_new_tokens=max_new_tokens)
     wanted = {(i, 0): prompt for i, prompt in enumerate(prompts)}
-    greedy = {}  # {prompt: the model's own continuation}
+    found = {}
     for key, text, _ in backend.complete(wanted, sampling):
         prompt = wanted[key]
-        greedy[prompt] = "".join(sentences(text, prompt)[:1])
+        found[prompt] = "".join(sentences(text, prompt)[:1])
         bar.update()
-    if model.kind == "api":
-        backend.raise_failures()
-    columns = []
-    for probe in probes:
-        verdict = rank = p = lead = ""
-        if probe.answers:
-            sums = [nats[probe.prompt, text].sum().item() for text in probe.answers]
-            n_bytes = [len(text.encode()) for text in probe.answers]
-            right, *wrong = (total / n for total, n in zip(sums, n_bytes))
-            verdict = verdict_of(right - max(wrong))
-            rank = 1 + sum(right <= likelihood for likelihood in wrong)
-            p = math.exp(sums[0])
-            lead = f"{right - max(wrong):.4f}"
-        cells = dict(verdict=verdict, rank=rank, p=p, lead=lead, greedy=greedy[probe.prompt])
-        columns.append({f"{name} {column}": value for column, value in cells.items()})
-    return columns
+    return found
+
+
+def graded(probe: Probe, nats: dict) -> Answer:
+    """nats: {(prompt, answer): log-likelihoods of its tokens}"""
+    sums = [nats[probe.prompt, text].sum().item() for text in probe.answers]
+    n_bytes = [len(text.encode()) for text in probe.answers]
+    right, *wrong = (total / n for total, n in zip(sums, n_bytes))
+    lead = right - max(wrong)
+    rank = 1 + sum(right <= likelihood for likelihood in wrong)
+    return Answer(verdict_of(lead), rank, math.exp(sums[0]), f"{lead:.4f}")
 
 
 def require_likelihoods(model: Model) -> None:
@@ -195,17 +215,14 @@ def probe_all(args: argparse.Namespace) -> None:
     rows = [probe.row() for probe in probes]
     n_texts = sum(1 + len(probe.answers) for probe in probes)
     right = {}
-    warnings = []
     total = len(models) * n_texts
     with tqdm(desc="probing", total=total, unit="text", disable=None, delay=1) as bar:
         for name, model in models.items():
-            columns = answer(model, name, probes, args.max_new_tokens, bar)
-            for row, own in zip(rows, columns):
-                row |= own
-            verdicts = [own[f"{name} verdict"] for own in columns]
-            right[name] = [verdict == "right" if verdict else None for verdict in verdicts]
-    if not args.prompts:
-        warnings = unlike_prompts(models)
+            answers = answer(model, name, probes, args.max_new_tokens, bar)
+            right[name] = [found.verdict == "right" for found in answers]
+            for row, found in zip(rows, answers):
+                row |= {f"{name} {column}": cell for column, cell in vars(found).items()}
+    warnings = [] if args.prompts else unlike_prompts(models)
     for name, model in models.items():
         note = partly_trained(model.directory) if model.kind == "run" else ""
         if note:
@@ -332,12 +349,10 @@ def unlike_prompts(models: dict[str, Model]) -> list[str]:
 
 
 def directory_of(args: argparse.Namespace) -> Path:
-    """That of the results: the run, or the directory in which several lie side by side."""
+    """That of the results: the run, or the directory of the first of several."""
     if not args.runs:
         return open_model(args.model[0]).directory
-    first, *others = args.runs
-    side_by_side = all(run.resolve().parent == first.resolve().parent for run in others)
-    return first.parent if others and side_by_side else first
+    return args.runs[0].parent if len(args.runs) > 1 else args.runs[0]
 
 
 def main():

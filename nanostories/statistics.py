@@ -9,6 +9,7 @@ Completions of one prompt are alike, since an easy beginning makes all of them g
 means by prompt, and an interval narrows more with more prompts than with more completions of each.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -30,27 +31,23 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: np.ndarray, share: bool = False, chance: float = 0.0) -> Estimate:
-    """The mean of (…, prompts) values: scores, differences of two models, or shares (of stories
+    """The mean of the values of prompts: scores, differences of two models, or shares (of stories
     that are right, of wins; half a win is a tie).
 
     Student's t over prompts. A share gets one success and one failure more (Agresti and Coull,
     1998), so that 50 of 50 is not ± 0. Simulated coverage: LOG.md, "Intervals"."""
     values = np.asarray(values, dtype=float)
-    n = values.shape[-1]
-    mean = values.mean(-1)[()]
+    n = len(values)
+    mean = values.mean()
     if n < 2:
-        return Estimate(mean, *[mean * np.nan] * 3)
-    if share:
-        ends = np.broadcast_to([0.0, 1.0], (*values.shape[:-1], 2))
-        values = np.concatenate([values, ends], axis=-1)
-    center = values.mean(-1)[()]
-    error = values.std(-1, ddof=0 if share else 1)[()] / values.shape[-1] ** 0.5
-    found = around(center, error, n, chance)
-    if share:
-        low = np.clip(found.low, 0, mean)
-        high = np.clip(found.high, mean, 1)
-        return Estimate(mean, low, high, found.p)
-    return found
+        return Estimate(mean, np.nan, np.nan, np.nan)
+    if not share:
+        return around(mean, values.std(ddof=1) / n**0.5, n, chance)
+    values = np.append(values, [0.0, 1.0])
+    found = around(values.mean(), values.std() / (n + 2) ** 0.5, n, chance)
+    low = np.clip(found.low, 0, mean)
+    high = np.clip(found.high, mean, 1)
+    return Estimate(mean, low, high, found.p)
 
 
 def ratio(numerators: np.ndarray, denominators: np.ndarray) -> Estimate:
@@ -78,6 +75,17 @@ def around(value, error, n: int, chance: float) -> Estimate:
     p = np.where(error > 1e-12, p, sign_test)[()]  # [()]: an array of no dimensions -> its number
     margin = student(n - 1) * error
     return Estimate(value, value - margin, value + margin, p)
+
+
+def difference_rows(found: Mapping[tuple[str, str], Estimate], column: str) -> list[dict]:
+    """Rows of a table. found: {(pair of runs, name in `column`): their difference}; p is corrected
+    for all of them."""
+    corrected = holm(np.array([difference.p for difference in found.values()]))
+    rows = []
+    for ((pair, name), difference), p in zip(found.items(), corrected):
+        row = {"run": pair, column: name, "difference": difference.cell, "p (Holm)": float(p)}
+        rows.append(row)
+    return rows
 
 
 def student(df: float) -> float:

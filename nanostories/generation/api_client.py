@@ -44,6 +44,8 @@ REPLACEMENTS = {"max_tokens": "max_completion_tokens", "seed": None, "temperatur
 THOUGHT_BEGINS = re.compile(r"<(think|thinking|reasoning)>|\[THINK\]", re.IGNORECASE)
 THOUGHT_ENDS = re.compile(r"</(?:think|thinking|reasoning)>\s*|\[/THINK\]\s*", re.IGNORECASE)
 
+Check = Callable[[str], Any]  # of a reply's text
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -60,7 +62,7 @@ class RequestFailed(Exception):
 
 
 class BadReply(RequestFailed):
-    """The reply was paid for, and is empty, filtered, refused or cut."""
+    """The reply was paid for, and is empty, filtered, refused, cut or of no use."""
 
     def __init__(self, reason: str, reply: Reply):
         super().__init__(reason)
@@ -89,7 +91,7 @@ class ApiClient:
         self.url, self.key = find_endpoint(self.role, self.base_url)
         self.public_url = re.sub("(?<=//)[^/]*@", "", self.url)
         self.ledger = Ledger(self.spending, self.max_cost)
-        self.names = collections.defaultdict(dict)  # model -> {refused field: its replacement}
+        self.replaced = collections.defaultdict(dict)  # model -> {refused field: its replacement}
 
     # ---- Many requests ----
     def map(self, work: Callable[[Any], Awaitable], items: Iterable) -> Iterator[tuple]:
@@ -141,9 +143,10 @@ class ApiClient:
         return done
 
     # ---- One request ----
-    async def chat(self, allow_cut: bool = False, **request) -> Reply:
+    async def chat(self, allow_cut: bool = False, check: Check | None = None, **request) -> Reply:
         """One request, within `map`. request: model, messages and other fields of a chat
-        completion. Raises RequestFailed (or BadReply), StopAsking."""
+        completion. check: UserError if a text is of no use. Raises RequestFailed (or BadReply),
+        StopAsking."""
         model = request["model"]
         n_lost = 0
         while True:
@@ -172,6 +175,11 @@ class ApiClient:
         reply, problem = self.read(answer, model, reserved)
         if reply.cut and not allow_cut:
             problem = "cut off at the limit of tokens"
+        if check and not problem:
+            try:
+                check(reply.text)
+            except UserError as error:
+                problem = f"{error}: {reply.text[:200]!r}"
         if problem:
             raise BadReply(str(self.failed(model, problem)), reply)
         self.failures = 0
@@ -179,15 +187,15 @@ class ApiClient:
 
     def body(self, request: dict) -> dict:
         """The request as it is sent."""
-        names = self.names[request["model"]]
-        body = {names.get(name, name): value for name, value in request.items()} | self.extra
+        replaced = self.replaced[request["model"]]
+        body = {replaced.get(name, name): value for name, value in request.items()} | self.extra
         return {name: value for name, value in body.items() if name and value is not None}
 
     def note_refused_fields(self, body: dict, error: str) -> None:
-        names = self.names[body["model"]]
-        for name in REPLACEMENTS.keys() & body.keys() - names.keys():
+        replaced = self.replaced[body["model"]]
+        for name in REPLACEMENTS.keys() & body.keys() - replaced.keys():
             if re.search(f"['\"`]{name}['\"`]", error):
-                names[name] = REPLACEMENTS[name]
+                replaced[name] = REPLACEMENTS[name]
                 print(f"{body['model']} refuses {name}: left out or replaced", file=sys.stderr)
 
     def read(self, answer: openai.APIResponse, model: str, reserved: float) -> tuple[Reply, str]:

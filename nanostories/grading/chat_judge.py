@@ -21,7 +21,8 @@ import random
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -38,7 +39,6 @@ QUESTIONS = {
 }
 MAX_TOKENS = 2000  # of a reply, with the model's thoughts; --extra can change it
 TRIES = 3  # unusable replies to a question, before a grading counts as failed
-HOPELESS = 10  # unusable replies without a usable one, before the judge is given up
 REPLY_TOKENS = 60  # a guess, for --dry_run
 IF_TOLD = "(if told) "  # before what is asked only of stories with an instruction
 
@@ -61,12 +61,12 @@ class Question:
     def texts(self, story: Story) -> list[str]:
         """The messages to the judge, turn by turn. They never say who wrote the completion."""
         values = {
-            "{beginning}": story.prompt,
+            "{beginning}": story.opening,
             "{completion}": story.completion,
             "{instruction}": story.instruction,
         }
         if not any("{instruction}" in turn for turn in self.turns):
-            values["{beginning}"] = story.beginning
+            values["{beginning}"] = story.prompt
         texts = []
         for turn in self.turns:
             if not story.instruction:
@@ -132,35 +132,16 @@ def json_in(text: str) -> dict | list:
 
 
 def checked(name: str, value) -> float:
-    """A chat judge's score; UserError if it is no number on its scale."""
+    """A person's or a chat judge's score; UserError if it is not a number on its scale."""
     low, high = score_of("chat", name).scale
     if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):  # small models quote numbers
         value = float(value)
     if type(value) not in (int, float) or not low <= value <= high or abs(value) == float("inf"):
-        raise UserError(f"{name} is {value!r}, no number on its scale")
+        raise UserError(f"{name} is {value!r}, not a number on its scale")
     return float(value)
 
 
 # ---- A judge ----
-class Usefulness:
-    """Whether a judge's replies can be used: stops before it is asked, and paid, in vain."""
-
-    def __init__(self):
-        self.has_worked = False
-        self.n_unusable = 0
-
-    def count_unusable(self, reply: str, problem: UserError) -> None:
-        """StopAsking if it is hopeless."""
-        from nanostories.generation.api_client import StopAsking
-
-        self.n_unusable += 1
-        if self.n_unusable >= HOPELESS and not self.has_worked:
-            raise StopAsking(
-                f"none of the first {self.n_unusable} replies could be used ({problem}); the last"
-                f" one: {reply[:300]!r}; try another judge, or another --question"
-            )
-
-
 @dataclass(frozen=True)
 class ChatJudge:
     """A model and its question. `cache` is grade.py's: {key of a question: the usable reply}."""
@@ -169,7 +150,6 @@ class ChatJudge:
     question: Question
     client: object  # an ApiClient
     repeats: int = 1  # gradings of each story
-    usefulness: Usefulness = field(default_factory=Usefulness, compare=False)
 
     @property
     def name(self) -> str:
@@ -228,35 +208,28 @@ class ChatJudge:
 
     async def ask(self, story: Story, repeat: int, cache) -> None:
         """Asks until the cache has usable replies to all questions. Each goes to the cache at once,
-        so that a killed call loses none. RequestFailed after too many unusable ones."""
-        from nanostories.generation.api_client import BadReply, RequestFailed
+        so that a killed call loses none. BadReply after too many unusable ones."""
+        from nanostories.generation.api_client import BadReply
 
-        n_turns = len(self.question.turns)
-        for _ in range(TRIES + n_turns - 1):
+        last_question = self.question.texts(story)[-1]
+        n_unusable = 0
+        while True:
             scores, messages = self.look_up(story, repeat, cache)
             if scores:
                 return
+            check = None
+            if messages[-1]["content"] == last_question:
+                check = partial(read_reply, names=self.question.names(story))
+            request = dict(model=self.model, messages=messages, max_tokens=MAX_TOKENS)
             try:
-                reply = await self.client.chat(
-                    model=self.model, messages=messages, max_tokens=MAX_TOKENS
-                )
-            except BadReply as error:
-                problem = error
-                continue
-            is_usable = True
-            if len(messages) == 2 * n_turns - 1:  # the scores are due
-                try:
-                    read_reply(reply.text, self.question.names(story))
-                    self.usefulness.has_worked = True
-                except UserError as error:
-                    problem = error
-                    is_usable = False
-                    self.usefulness.count_unusable(reply.text, error)
-            if is_usable:
+                reply = await self.client.chat(check=check, **request)
+            except BadReply:
+                n_unusable += 1
+                if n_unusable == TRIES:
+                    raise
+            else:
                 asked = {"judge": self.name, "url": self.client.public_url, "repeat": repeat}
                 cache.add(self.key(messages, repeat), asked | vars(reply))
-        if not self.look_up(story, repeat, cache)[0]:
-            raise RequestFailed(str(problem))
 
     def preview(self, stories: Sequence[Story], cache, price_in: float, price_out: float) -> str:
         """For --dry_run: the questions about the first story, the number of requests, and their

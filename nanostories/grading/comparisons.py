@@ -19,7 +19,7 @@ from nanostories.grading.metrics import bits_per_byte
 from nanostories.grading.scores import SPOILED, TRUE_ENDING, is_likelihood_judge, score_of
 from nanostories.grading.stories import SAMPLING, Story
 from nanostories.results import Table
-from nanostories.statistics import Estimate, estimate, holm
+from nanostories.statistics import Estimate, difference_rows, estimate
 
 # The scores of a source's stories, in their order; None where a grading failed
 Grades = Mapping[str, Sequence[dict[str, float] | None]]
@@ -90,6 +90,7 @@ class Comparison:
         return [table for table in tables if table.rows]
 
     def score_table(self) -> Table:
+        runs = {run.name: run for run in self.group.runs}
         rows = []
         for source in self.grades:
             if source in SPOILED:
@@ -100,12 +101,12 @@ class Comparison:
             for name, sources in self.scores.items():
                 if source in sources:
                     row[name] = self.mean(name, sources[source])
+            if not self.judge and source in runs:
+                row["bpb"] = bits_per_byte(runs[source])
             rows.append(row)
         formats = {name: score_of(self.judge, name).form for name in self.scores}
         notes = {name: self.doubt(name) for name in self.scores if self.doubt(name)}
         if not self.judge:
-            for row, run in zip(rows, self.group.runs):
-                row["bpb"] = bits_per_byte(run)
             formats["bpb"] = score_of("", "bpb").form
         return Table(
             f"Scores of {self.group.title} {self.by}",
@@ -153,19 +154,18 @@ class Comparison:
         for (a, b), (name, sources) in itertools.product(self.pairs(), self.scores.items()):
             ours, theirs = paired(sources, a, b)
             if len(ours) >= (FEWEST_PROMPTS if b == TRUE_ENDING else 2):
-                found[f"{a} - {b}", name] = estimate(ours - theirs)
-        rows = []
-        corrected = holm(np.array([each.p for each in found.values()]))
-        for ((pair, name), each), p in zip(found.items(), corrected):
-            row = {"run": pair, "score": name, "difference": each.cell, "p (Holm)": float(p)}
-            rows.append(row | {"clear": "yes" if p < ALPHA else "no"})
+                found[f"{a} minus {b}", name] = estimate(ours - theirs)
+        rows = difference_rows(found, "score")
+        for row in rows:
+            row["clear"] = "yes" if row["p (Holm)"] < ALPHA else "no"
         return rows
 
     def difference_table(self) -> Table:
         about = f"On the same prompts. Clear: p, corrected for all of these, is below {ALPHA}."
         formats = {"difference": ".3f", "p (Holm)": ".3f"}
         facts = {"kind": "differences", "judge": self.judge}
-        return Table(f"Differences {self.by}", self.differences, formats, {}, about, facts)
+        title = f"Differences {self.by}"
+        return Table(title, self.differences, formats, about=about, facts=facts)
 
     def control_table(self) -> Table:
         rows = []
@@ -182,7 +182,7 @@ class Comparison:
         )
         title = f"Tests of {self.judge}: true endings against spoiled ones"
         facts = {"kind": "controls", "judge": self.judge}
-        return Table(title, rows, {"paired wins": ".2f"}, {}, about, facts)
+        return Table(title, rows, {"paired wins": ".2f"}, about=about, facts=facts)
 
     # ---- Warnings ----
     def warnings(self) -> list[str]:
@@ -225,7 +225,7 @@ class Comparison:
         for row in self.differences:
             is_above = row["clear"] == "yes" and row["difference"][0] > 0
             if is_above and row["run"].endswith(TRUE_ENDING) and not self.doubt(row["score"]):
-                above[row["run"].removesuffix(f" - {TRUE_ENDING}")] = None
+                above[row["run"].removesuffix(f" minus {TRUE_ENDING}")] = None
         if above:
             yield (
                 f"{self.judge} scores {', '.join(above)} above true endings: no merit, as judges"
@@ -244,7 +244,7 @@ def prompt_means(
     values = {prompt: [] for prompt in prompts}
     for story, scores in zip(stories, grades):
         if scores and name in scores:
-            values[story.beginning].append(scores[name])
+            values[story.prompt].append(scores[name])
     return np.array([np.mean(x) if x else np.nan for x in values.values()])
 
 

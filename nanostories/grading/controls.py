@@ -18,6 +18,8 @@ from nanostories.grading.scores import CUT, OTHER, SHUFFLED, TRUE_ENDING
 from nanostories.grading.stories import Story
 from nanostories.text import sentences
 
+DRAWS = 20  # of an order, to find another than the true one
+
 
 def make_controls(true_endings: Sequence[Story]) -> dict[str, list[Story]]:
     """{kind: stories}: the true endings, one for each prompt, and each of them spoiled in every way
@@ -27,7 +29,7 @@ def make_controls(true_endings: Sequence[Story]) -> dict[str, list[Story]]:
     order of hashes. So if stories are added, nearly all controls stay the same, and so do their
     grades.
     """
-    ordered = sorted(true_endings, key=lambda x: hashlib.sha256(x.beginning.encode()).digest())
+    ordered = sorted(true_endings, key=lambda x: hashlib.sha256(x.prompt.encode()).digest())
     controls = {TRUE_ENDING: ordered, SHUFFLED: [], OTHER: [], CUT: []}
     for i, story in enumerate(ordered):
         completions = {SHUFFLED: shuffle(story), CUT: cut_off(story)}
@@ -44,22 +46,18 @@ def make_controls(true_endings: Sequence[Story]) -> dict[str, list[Story]]:
 
 # ---- Ways to spoil a completion; None where it cannot be ----
 def shuffle(story: Story) -> str | None:
-    """The sentences after the first in another order."""
-    texts = later_sentences(story)
-    fragment = take_fragment(texts)
-    if len(set(texts)) < 2:
-        return None
-    rng = random.Random(story.beginning or story.completion)
-    order = list(texts)
-    while order == texts:
-        rng.shuffle(order)
-    return join_sentences(story, order + fragment)
+    """Its sentences in the first other order that is drawn."""
+    for seed in range(DRAWS):
+        other = reordered(story, seed)
+        if other != story.completion:
+            return other
+    return None
 
 
 def end_like_other(story: Story, other: Story) -> str | None:
     """Completes the sentence that the prompt broke off; the rest is from the other story."""
-    first = sentences(story.completion, story.prompt)[:1]
-    rest = sentences(other.completion, other.prompt)[1:]
+    first = sentences(story.completion, story.opening)[:1]
+    rest = sentences(other.completion, other.opening)[1:]
     return "".join([*first, *rest]) if rest else None
 
 
@@ -67,46 +65,31 @@ def cut_off(story: Story) -> str | None:
     """Cut within a sentence of the second half, before its last word."""
     if not COMPLETE.search(story.completion):  # it is cut already
         return None
-    pieces = sentences(story.completion, story.prompt)
+    pieces = sentences(story.completion, story.opening)
     words = [list(regex.finditer(r"\w[\w'’-]*", piece)) for piece in pieces]
     long_enough = [i for i in range(len(pieces) // 2, len(pieces)) if len(words[i]) >= 3]
     if not long_enough:
         return None
-    rng = random.Random(story.beginning)
+    rng = random.Random(story.prompt)
     i = rng.choice(long_enough)
     last_word = words[i][rng.randrange(1, len(words[i]) - 1)]
     return "".join(pieces[:i]) + pieces[i][: last_word.end()]
 
 
-# ---- Sentences of a completion ----
-def later_sentences(story: Story) -> list[str]:
-    """The sentences after the first, without white space."""
-    return [piece.strip() for piece in sentences(story.completion, story.prompt)[1:]]
-
-
-def take_fragment(texts: list[str]) -> list[str]:
-    """Removes a last sentence that breaks off, which stays last: nothing can follow it."""
+# ---- Another order ----
+def reordered(story: Story, seed: int) -> str:
+    """The completion with the sentences after its first in an order drawn by `seed`, whatever their
+    true order, between the same spaces and paragraphs. A last sentence that breaks off stays last:
+    nothing can follow it."""
+    first, *others = sentences(story.completion, story.opening) or [""]
+    texts = [piece.strip() for piece in others]
+    last = []
     if texts and not COMPLETE.search(texts[-1]):
-        return [texts.pop()]
-    return []
-
-
-def join_sentences(story: Story, order: Sequence[str]) -> str:
-    """The completion with `order` as the sentences after its first, between the same spaces and
-    paragraphs."""
-    first, *others = sentences(story.completion, story.prompt) or [""]
+        last.append(texts.pop())
+    order = sorted(texts)
+    random.Random(seed).shuffle(order)
     joined = first
-    for piece, text in zip(others, order):
+    for piece, text in zip(others, order + last):
         space = piece[: len(piece) - len(piece.lstrip())]
         joined += space + text
     return joined
-
-
-def any_order(story: Story, seed: int) -> str:
-    """The completion with the sentences after its first in an order drawn by `seed`, whatever their
-    true order."""
-    texts = later_sentences(story)
-    fragment = take_fragment(texts)
-    order = sorted(texts)
-    random.Random(seed).shuffle(order)
-    return join_sentences(story, order + fragment)

@@ -6,11 +6,10 @@ Runs that continue the same prompts, and so can be compared, and the controls of
 ' red ball.'
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nanostories.corpus.token_files import text_identity
 from nanostories.generation.prompts import WORD, first_words
 from nanostories.grading.controls import make_controls
 from nanostories.grading.stories import Run, Story
@@ -19,13 +18,12 @@ from nanostories.grading.stories import Run, Story
 class Group:
     """Runs that continue the same prompts."""
 
-    def __init__(self, runs: Sequence[Run], data: Path | None = None):
+    def __init__(self, runs: Sequence[Run], shared: Collection[str], data: Path | None = None):
+        """shared: the prompts that all of the runs have."""
         self.runs = runs
-        shared = set(runs[0].beginnings).intersection(*(run.beginnings for run in runs))
-        self.prompts = [prompt for prompt in runs[0].beginnings if prompt in shared]
+        self.prompts = [prompt for prompt in runs[0].prompts if prompt in shared]
         # The corpus that the prompts are from
         self.corpus = data or next((run.corpus for run in runs if run.corpus), None)
-        self.text = text_identity(self.corpus) if self.corpus else None
         self.controls = make_controls(self.true_endings())
 
     def sources(self) -> dict[str, list[Story]]:
@@ -33,7 +31,7 @@ class Group:
         prompts = set(self.prompts)
         found = {}
         for run in self.runs:
-            found[run.name] = [story for story in run.stories if story.beginning in prompts]
+            found[run.name] = [story for story in run.stories if story.prompt in prompts]
         return found
 
     def true_endings(self) -> list[Story]:
@@ -43,16 +41,16 @@ class Group:
         longest = None
         for run in self.runs:
             for row, story in zip(run.rows, run.stories):
-                if row["reference"] and story.beginning in self.prompts:
+                if row["reference"] and story.prompt in self.prompts:
                     ending = replace(story, completion=row["reference"], finished=None)
-                    endings[story.beginning] = ending
+                    endings[story.prompt] = ending
             if not all(row.get("finished", True) for row in run.rows):
                 words = [len(WORD.findall(story.completion)) for story in run.stories]
                 longest = max(words + [longest or 0])
         if longest is not None:
-            for beginning, story in endings.items():
+            for prompt, story in endings.items():
                 short = first_words(story.completion, longest)
-                endings[beginning] = replace(story, completion=short)
+                endings[prompt] = replace(story, completion=short)
         return list(endings.values())
 
     @property
@@ -64,14 +62,16 @@ class Group:
 def group_runs(runs: Sequence[Run], data: Path | None = None) -> list[Group]:
     """A run joins the first group with which it shares half of its own prompts, or of those that
     the group shares."""
-    groups = []  # (runs, the prompts that all of them have)
+    members = []  # the runs of each group
+    shared = []  # the prompts that all of them have
     for run in runs:
-        own = set(run.beginnings)
-        for members, shared in groups:
-            if len(shared & own) >= min(len(shared), len(own)) / 2:
-                members.append(run)
-                shared &= own  # in place
+        prompts = set(run.prompts)
+        for i, others in enumerate(shared):
+            if len(others & prompts) >= min(len(others), len(prompts)) / 2:
+                members[i].append(run)
+                shared[i] = others & prompts
                 break
         else:
-            groups.append(([run], own))
-    return [Group(members, data) for members, _ in groups]
+            members.append([run])
+            shared.append(prompts)
+    return [Group(*group, data) for group in zip(members, shared)]

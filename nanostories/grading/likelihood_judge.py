@@ -30,14 +30,14 @@ from tqdm import tqdm
 from nanostories.checkpoints.models import open_model
 from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
-from nanostories.corpus.token_files import load_stories
+from nanostories.corpus.token_files import load_stories, text_identity
 from nanostories.generation.backends import LocalBackend, load_backend
 from nanostories.generation.prompts import cut_story
 from nanostories.generation.token_likelihoods import log_likelihoods
-from nanostories.grading.controls import any_order
+from nanostories.grading.controls import reordered
 from nanostories.grading.groups import Group
 from nanostories.grading.metrics import bits_per_byte
-from nanostories.grading.scores import LIKELIHOOD, LIKELIHOOD_PREFIX
+from nanostories.grading.scores import LIKELIHOOD_PREFIX
 from nanostories.grading.stories import Run, Story
 
 # Other beginnings test whether an ending belongs to its story, other orders its order. With
@@ -74,23 +74,24 @@ def read_texts(
 def texts_of(story: Story, others: Sequence[str]) -> list[Texts]:
     """The texts to read for a story: itself, then the same ending after other beginnings, every
     second time with its sentences in another order."""
-    texts = [(story.beginning, story.completion)]
+    texts = [(story.prompt, story.completion)]
     for i, beginning in enumerate(others):
-        texts.append((beginning, any_order(story, i) if i % 2 else story.completion))
+        texts.append((beginning, reordered(story, i) if i % 2 else story.completion))
     return texts
 
 
 def scores_of(texts: Sequence[Texts], nats: Mapping[Texts, Tensor]) -> dict[str, float]:
     """A completion without text has no fluency, and without other stories there is no
     consistency."""
-    scores = {"ending": math.exp(nats[texts[0]][-1].item())}
+    scores = {}
     n_bytes = len(texts[0][1].encode())
     if n_bytes:
         bits = [nats[pair][:-1].sum().item() / math.log(2) / n_bytes for pair in texts]
         scores["fluency"] = bits[0]
         if len(bits) > 1:
             scores["consistency"] = bits[0] - fmean(bits[1:])
-    return {name: scores[name] for name in LIKELIHOOD if name in scores}
+    scores["ending"] = math.exp(nats[texts[0]][-1].item())
+    return scores
 
 
 # ---- Other beginnings ----
@@ -110,9 +111,9 @@ def other_beginnings(story: Story, corpus: Path | None) -> tuple[str, ...]:
     no corpus."""
     if not corpus or not (corpus / "meta.json").exists():
         return ()
-    own = story.beginning.rstrip()
+    own = story.prompt.rstrip()
     others = [text for text in dict.fromkeys(beginnings(corpus)) if text.rstrip() != own]
-    return tuple(random.Random(story.beginning).sample(others, min(N_OTHERS, len(others))))
+    return tuple(random.Random(story.prompt).sample(others, min(N_OTHERS, len(others))))
 
 
 # ---- The judge ----
@@ -169,22 +170,30 @@ class LikelihoodJudge:
 
 
 def default_judges(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """{judge: the groups that it grades}. Of the runs trained on one corpus, the one with the
-    lowest bits per byte grades the groups of that corpus; if there is only one corpus, also those
-    of models that were not trained here."""
-    best = {}
-    for run in itertools.chain.from_iterable(group.runs for group in groups):
-        bpb = bits_per_byte(run)
-        if bpb is not None and (run.text not in best or bpb < best[run.text][0]):
-            best[run.text] = bpb, run
+    """{judge: the groups that it grades}: of each group, the run with the lowest bits per byte
+    among those trained on its corpus. If there is one judge alone, it also grades the groups
+    without such a run."""
     found = {}
-    for text, (_, run) in best.items():
-        name = f"{LIKELIHOOD_PREFIX}{os.path.relpath(run.model.directory)}"
-        found[name] = []
-        for group in groups:
-            if group.text == text or (group.text is None and len(best) == 1):
-                found[name].append(group)
+    unjudged = []
     for group in groups:
-        if best and group.text not in best and (group.text or len(best) > 1):
+        trained = [run for run in group.runs if is_of_corpus(run, group.corpus)]
+        if trained:
+            best = min(trained, key=bits_per_byte)
+            name = f"{LIKELIHOOD_PREFIX}{os.path.relpath(best.model.directory)}"
+            found.setdefault(name, []).append(group)
+        else:
+            unjudged.append(group)
+    if len(found) == 1:
+        for judged in found.values():
+            judged += unjudged
+    elif found:
+        for group in unjudged:
             print(f"{group.title}: no judge here was trained on their corpus; name one by --judge")
     return found
+
+
+def is_of_corpus(run: Run, corpus: Path | None) -> bool:
+    """Whether its bits per byte are of these stories, in any vocabulary."""
+    if bits_per_byte(run) is None:
+        return False
+    return text_identity(run.corpus) == text_identity(corpus)

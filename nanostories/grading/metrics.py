@@ -19,7 +19,7 @@ def ngrams(words: Sequence[str], n: int) -> list[tuple[str, ...]]:
 def repeated(story: Story) -> float | None:
     """The share of the completion's n-grams of words that came earlier in the story; None if it has
     none."""
-    prompt = words_of(story.prompt)
+    prompt = words_of(story.opening)
     words = words_of(story.completion)
     grams = ngrams(prompt[1 - NGRAM :] + words, NGRAM)
     if not words or not grams:

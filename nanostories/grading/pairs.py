@@ -7,6 +7,8 @@ Pair(phenomenon='agreement, adjacent', group='0', right='The dog is very happy.'
 very happy.')
 """
 
+import contextlib
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -16,7 +18,13 @@ from typing import NamedTuple
 import numpy as np
 
 from nanostories.cli import UserError
-from nanostories.grading.probes import difference_table, group_means
+from nanostories.grading.probes import (
+    difference_table,
+    differences,
+    group_means,
+    grouped,
+    is_text,
+)
 from nanostories.results import Table
 from nanostories.statistics import estimate
 
@@ -63,13 +71,12 @@ def read_pairs(path: Path) -> list[Pair]:
 
 def blimp_pair(line: str, where: str) -> Pair:
     """In ours, the pairs of a group share their pairID."""
-    try:
+    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
         row = json.loads(line)
         pair = Pair(row["UID"], str(row["pairID"]), row["sentence_good"], row["sentence_bad"])
-        "".join(pair)  # fails unless all are strings
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise UserError(f"{where}: must be like {EXAMPLE}") from None
-    return pair
+        if all(is_text(text) for text in pair):
+            return pair
+    raise UserError(f"{where}: must be like {EXAMPLE}")
 
 
 def zorro_pairs(file: Path, lines: Sequence[str]) -> Iterator[Pair]:
@@ -92,29 +99,19 @@ def as_in_stories(line: str) -> str:
 
 
 # ---- Results ----
-def groups_by_phenomenon(pairs: Sequence[Pair]) -> dict[str, list[list[int]]]:
-    """{phenomenon: the numbers of the pairs of each group}, and of "all" of them"""
-    members = {}
-    for i, pair in enumerate(pairs):
-        members.setdefault((pair.phenomenon, pair.group), []).append(i)
-    found = {"all": list(members.values())}
-    for (phenomenon, _), group in members.items():
-        found.setdefault(phenomenon, []).append(group)
-    return found
-
-
 def pair_tables(pairs: Sequence[Pair], leads: dict[str, np.ndarray]) -> list[Table]:
     """leads: {model: (pairs,) how much likelier the right sentence is, in nats}. Where both are
     equally likely, a model is half right."""
     right = {}
-    for model, own in leads.items():
-        right[model] = np.where(abs(own) < TIE, 0.5, own > 0)
-    groups = groups_by_phenomenon(pairs)
+    for model, lead in leads.items():
+        right[model] = np.where(abs(lead) < TIE, 0.5, lead > 0)
+    by_phenomenon = grouped({i: (pair.phenomenon, pair.group) for i, pair in enumerate(pairs)})
+    groups = {"all": list(itertools.chain(*by_phenomenon.values()))} | by_phenomenon
     rows = []
     for phenomenon, members in groups.items():
         row = {"phenomenon": phenomenon}
-        for model, own in right.items():
-            row[model] = estimate(group_means(own, members), share=True).cell
+        for model, is_right in right.items():
+            row[model] = estimate(group_means(is_right, members), share=True).cell
         rows.append(row)
     about = (
         f"{len(pairs):,} pairs: a model is right where it finds the right sentence likelier as a"
@@ -123,16 +120,14 @@ def pair_tables(pairs: Sequence[Pair], leads: dict[str, np.ndarray]) -> list[Tab
     )
     formats = dict.fromkeys(right, ".1%")
     tables = [Table("Pairs right", rows, formats, about=about, facts={"kind": "pairs"})]
-    differences = difference_table(groups, right)
-    if differences.rows:
-        differences.about = (
-            f"Of {len(differences.rows)} differences, tested together: those of all pairs, and the"
-            f" others with p < {SURE}."
+    tested = differences(groups, right)
+    if tested:
+        shown = [row for row in tested if row["set"] == "all" or row["p (Holm)"] < SURE]
+        about = (
+            f"Of {len(tested)} differences, tested together: those of all pairs, and the others"
+            f" with p < {SURE}."
         )
-        differences.rows = [
-            row for row in differences.rows if row["set"] == "all" or row["p (Holm)"] < SURE
-        ]
-        tables.append(differences)
+        tables.append(difference_table(shown, about))
     return tables
 
 

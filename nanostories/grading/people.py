@@ -13,8 +13,6 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from nanostories.cli import UserError
 from nanostories.grading.chat_judge import checked
 from nanostories.grading.comparisons import Comparison
@@ -23,27 +21,31 @@ from nanostories.grading.stories import Story
 from nanostories.results import Table
 from nanostories.tables import read_user_table
 
-JUDGE = "human"
+HUMAN = "human"
 SCORES = ("grammar", "creativity", "consistency", "plot")
 FEWEST = 10  # stories that two judges have both graded, for their agreement
 
 
 def story_key(story: Story) -> str:
-    text = f"{story.beginning}\0{story.completion}"
+    text = f"{story.prompt}\0{story.completion}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def by_people(groups: Sequence[Group], directory: Path) -> list[Comparison]:
     """A grade belongs to the text that was graded: those of other texts are left out, with a line.
-    UserError if a file has a grade that is none."""
+    UserError if a file has one that is not a grade."""
     by_judge = {}
     for path in sorted(directory.glob("read-*.csv")):
         for where, cells in read_user_table(path, ("judge", "story", *SCORES)):
             scores = {}
             for name in SCORES:
-                if cells[name]:
-                    scores[name] = read_grade(where, name, cells[name])
-            judge = f"{JUDGE}:{cells['judge']}"
+                if not cells[name]:
+                    continue
+                try:
+                    scores[name] = checked(name, cells[name])
+                except UserError as error:
+                    raise UserError(f"{where}: {error}") from None
+            judge = f"{HUMAN}:{cells['judge']}"
             by_judge.setdefault(judge, {})[cells["story"]] = scores
     comparisons = []
     for judge, scores in by_judge.items():
@@ -62,38 +64,44 @@ def by_people(groups: Sequence[Group], directory: Path) -> list[Comparison]:
     return comparisons
 
 
-def read_grade(where: str, name: str, text: str) -> float:
-    try:
-        return checked(name, float(text))
-    except ValueError:
-        raise UserError(f"{where}: {name} is {text!r}, no grade from 0 to 10") from None
-
-
 # ---- Do judges agree? ----
 def agreement(comparisons: Sequence[Comparison]) -> Table:
     """Rank correlation (Spearman's) of each pair of judges, people and models alike, on the stories
     that both have graded; its interval by Fisher's transformation."""
-    from scipy.stats import spearmanr  # here, as SciPy is slow to import
-
-    values = {}  # (judge, score) -> {story: value}
-    for each in comparisons:
-        stories = each.group.sources() | each.group.controls
-        for source, grades in each.grades.items():
-            for story, scores in zip(stories[source], grades):
-                for name, value in (scores or {}).items():
-                    values.setdefault((each.judge, name), {})[story] = value
     rows = []
-    for (first, name), (second, other) in itertools.combinations(values, 2):
-        shared = values[first, name].keys() & values[second, other].keys()
-        if not first or not second or first == second or name != other or len(shared) < FEWEST:
-            continue
-        by_first = [values[first, name][story] for story in shared]
-        by_second = [values[second, name][story] for story in shared]
-        r = spearmanr(by_first, by_second).statistic
-        margin = 1.96 / (len(shared) - 3) ** 0.5
-        low, high = np.tanh(np.arctanh(np.clip(r, -0.999999, 0.999999)) + [-margin, margin])
-        row = {"judges": f"{first}, {second}", "score": name, "stories": len(shared)}
-        rows.append(row | {"rank correlation": [r, low, high]})
+    for name, by_judge in values_by_judge(comparisons).items():
+        for first, second in itertools.combinations(by_judge, 2):
+            shared = by_judge[first].keys() & by_judge[second].keys()
+            if len(shared) >= FEWEST:
+                by_first = [by_judge[first][story] for story in shared]
+                by_second = [by_judge[second][story] for story in shared]
+                row = {"judges": f"{first}, {second}", "score": name, "stories": len(shared)}
+                row["rank correlation"] = rank_correlation(by_first, by_second)
+                rows.append(row)
     about = "1: both put the stories in the same order; 0: their orders have nothing in common."
     formats = {"rank correlation": ".2f"}
-    return Table("Agreement of judges", rows, formats, {}, about, {"kind": "agreement"})
+    facts = {"kind": "agreement"}
+    return Table("Agreement of judges", rows, formats, about=about, facts=facts)
+
+
+def values_by_judge(comparisons: Sequence[Comparison]) -> dict:
+    """{score: {judge: {story: value}}}"""
+    found = {}
+    for comparison in comparisons:
+        if not comparison.judge:  # the metrics
+            continue
+        stories = comparison.group.sources() | comparison.group.controls
+        for source, grades in comparison.grades.items():
+            for story, scores in zip(stories[source], grades):
+                for name, value in (scores or {}).items():
+                    by_judge = found.setdefault(name, {})
+                    by_judge.setdefault(comparison.judge, {})[story] = value
+    return found
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> list[float]:
+    """[value, low, high]"""
+    from scipy.stats import pearsonr, rankdata  # here, as SciPy is slow to import
+
+    found = pearsonr(rankdata(a), rankdata(b))
+    return [found.statistic, *found.confidence_interval()]

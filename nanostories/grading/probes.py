@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ import numpy as np
 from nanostories.cli import UserError
 from nanostories.generation.prompts import read_prompts
 from nanostories.results import Table
-from nanostories.statistics import estimate, holm
+from nanostories.statistics import difference_rows, estimate
 
 OURS = ("facts", "reasoning", "context")
 SETS = [Path(__file__).parents[2] / "prompts" / f"{name}.jsonl" for name in OURS]
@@ -28,9 +28,8 @@ SETS = [Path(__file__).parents[2] / "prompts" / f"{name}.jsonl" for name in OURS
 class Probe(NamedTuple):
     set: str
     prompt: str
-    answers: tuple[
-        str, ...
-    ] = ()  # the right one first, then the wrong ones; none: the prompt is only continued
+    # the right one first, then the wrong ones; none: the prompt is only continued
+    answers: tuple[str, ...] = ()
 
     def row(self) -> dict:
         """Its columns in probe.csv."""
@@ -60,81 +59,81 @@ def read_probe(line: bytes, name: str, where: str) -> Probe:
     """
     with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
         row = json.loads(line)
-        prompt, answers = row["prompt"], (row["right"], *row["wrong"])
-        "".join((prompt, *answers)).encode()  # fails unless all are strings without lone surrogates
-        if prompt and not prompt[-1].isspace() and len(answers) == len(set(answers)) > 1:
-            if all(re.fullmatch(r" \S(.*\S)?", answer) for answer in answers):
-                return Probe(name, prompt, answers)
+        prompt = row["prompt"]
+        answers = (row["right"], *row["wrong"])
+        are_texts = all(is_text(text) for text in (prompt, *answers))
+        are_answers = all(re.fullmatch(r" \S(.*\S)?", answer) for answer in answers)
+        are_several = len(answers) == len(set(answers)) > 1
+        if are_texts and are_answers and are_several and re.search(r"\S$", prompt):
+            return Probe(name, prompt, answers)
     example = '{"prompt": "The sky is", "right": " blue", "wrong": [" green"]}'
     raise UserError(
         f"{where}: must be like {example}: one space before each answer, none after a text"
     )
 
 
+def is_text(value) -> bool:
+    """Whether it is a string that can be encoded: without lone surrogates."""
+    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
+
+
 # ---- Results ----
-def groups_of(probes: Sequence[Probe]) -> dict[str, list[list[int]]]:
-    """{set: the numbers of the prompts of each group}: a group has all prompts with the same
-    answers, each of which is right equally often in our sets. Its prompts are no independent
-    trials."""
+def grouped(keys: Mapping[int, tuple[str, Hashable]]) -> dict[str, list[list[int]]]:
+    """{set: the numbers of each of its groups}. keys: {number: (set, group)}"""
+    members = {}
+    for i, key in keys.items():
+        members.setdefault(key, []).append(i)
     found = {}
-    for i, probe in enumerate(probes):
-        if probe.answers:
-            groups = found.setdefault(probe.set, {})
-            groups.setdefault(frozenset(probe.answers), []).append(i)
-    return {name: list(groups.values()) for name, groups in found.items()}
+    for (name, _), numbers in members.items():
+        found.setdefault(name, []).append(numbers)
+    return found
 
 
-def result_tables(probes: Sequence[Probe], right: dict[str, list[bool | None]]) -> list[Table]:
-    """right: {model: for each prompt whether the right answer leads, None without answers}."""
-    sets = groups_of(probes)
+def result_tables(probes: Sequence[Probe], right: dict[str, list[bool]]) -> list[Table]:
+    """right: {model: for each prompt whether the right answer leads}. All
+    prompts with the same answers are a group: each answer is right equally often in our sets, so
+    they are no independent trials."""
+    keys = {i: (x.set, frozenset(x.answers)) for i, x in enumerate(probes) if x.answers}
+    sets = grouped(keys)
     if not sets:
         return []
-    prompts = {"run": "(chance)"}
-    whole = {"run": "(chance)"}
+    rows = []
+    for model, is_right in right.items():
+        row = {"run": model}
+        for name, groups in sets.items():
+            row[name] = estimate(group_means(is_right, groups), share=True).cell
+        rows.append(row)
+    chance = {"run": "(chance)"}
     for name, groups in sets.items():
         if Path(name).stem in OURS:
-            shares = [1 / len(probes[group[0]].answers) for group in groups]
-            prompts[name] = float(np.mean(shares))
-            whole[name] = float(np.mean([p ** len(x) for p, x in zip(shares, groups)]))
-    prompt_rows = []
-    whole_rows = []
-    for model, own in right.items():
-        prompt_row = {"run": model}
-        whole_row = {"run": model}
-        for name, groups in sets.items():
-            means = group_means(own, groups)
-            prompt_row[name] = estimate(means, share=True).cell
-            whole_row[name] = estimate(means == 1, share=True).cell
-        prompt_rows.append(prompt_row)
-        whole_rows.append(whole_row)
+            chance[name] = float(np.mean([1 / len(probes[group[0]].answers) for group in groups]))
+    rows.append(chance)
     formats = dict.fromkeys(sets, ".1%")
     counts = [f"{len(groups)} groups of {name}" for name, groups in sets.items()]
     about = f"95% intervals over {', '.join(counts)}: prompts with the same answers."
-    tables = [
-        Table("Prompts answered right", [*prompt_rows, prompts], formats, about=about),
-        Table("Groups of which every prompt is answered right", [*whole_rows, whole], formats),
-    ]
-    tables[0].facts = {"kind": "shares"}
-    tables[1].facts = {"kind": "groups"}
-    differences = difference_table(sets, right)
-    return [*tables, differences] if differences.rows else tables
+    facts = {"kind": "shares"}
+    tables = [Table("Prompts answered right", rows, formats, about=about, facts=facts)]
+    found = differences(sets, right)
+    if found:
+        tables.append(difference_table(found))
+    return tables
 
 
-def group_means(right: Sequence[bool | None], groups: Sequence[Sequence[int]]) -> np.ndarray:
+def group_means(right: Sequence[bool], groups: Sequence[Sequence[int]]) -> np.ndarray:
     """(groups,) the share of each group's prompts that are answered right"""
     return np.array([np.mean([right[i] for i in group]) for group in groups])
 
 
-def difference_table(sets: dict, right: dict[str, list[bool | None]]) -> Table:
-    """Of each pair of models, on the same groups."""
+def differences(sets: dict, right: dict[str, Sequence]) -> list[dict]:
+    """Rows: of each pair of models, on the same groups."""
     found = {}
     for a, b in itertools.combinations(right, 2):
         for name, groups in sets.items():
             difference = group_means(right[a], groups) - group_means(right[b], groups)
-            found[f"{a} - {b}", name] = estimate(difference)
-    corrected = holm(np.array([each.p for each in found.values()]))
-    rows = []
-    for ((pair, name), each), p in zip(found.items(), corrected):
-        rows.append({"run": pair, "set": name, "difference": each.cell, "p (Holm)": float(p)})
+            found[f"{a} minus {b}", name] = estimate(difference)
+    return difference_rows(found, "set")
+
+
+def difference_table(rows: list[dict], about: str = "") -> Table:
     formats = {"difference": ".1%", "p (Holm)": ".3f"}
-    return Table("Differences", rows, formats, facts={"kind": "differences"})
+    return Table("Differences", rows, formats, about=about, facts={"kind": "differences"})

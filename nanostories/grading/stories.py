@@ -3,7 +3,7 @@ The completions that are graded: one set of each run, such as samples/eval.jsonl
 
 >>> runs, directory = read_runs([Path("out")])
 >>> runs[0].stories[0]
-Story(prompt='Once upon a time, Mia had a', completion=' red ball.', instruction='')
+Story(opening='Once upon a time, Mia had a', completion=' red ball.', instruction='')
 """
 
 import os
@@ -16,7 +16,6 @@ from nanostories.checkpoints.models import Model, label_of, open_model
 from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.instruct_headers import MARKER
-from nanostories.corpus.token_files import text_identity
 from nanostories.generation.samples_file import EVAL, read_rows, set_file
 
 # Runs are compared where these are equal.
@@ -27,30 +26,30 @@ SAMPLING = ("split", "draw", "cut", "temperature", "top_k", "beams", "best_of", 
 class Story:
     """A completion of a prompt, perhaps under an instruction (words, features, a summary)."""
 
-    prompt: str
+    opening: str  # the prompt without the instruction
     completion: str
     instruction: str = ""
     finished: bool | None = None  # whether the model ended it by itself
 
     @property
-    def beginning(self) -> str:
-        """The text before the completion, as in its file, except for trailing whitespace."""
+    def prompt(self) -> str:
+        """As in its file, except for trailing whitespace."""
         if self.instruction:
-            return f"{self.instruction}\n{MARKER}{self.prompt}"
-        return self.prompt
+            return f"{self.instruction}\n{MARKER}{self.opening}"
+        return self.opening
 
 
 def story_of(row: dict) -> Story:
-    """A header above the prompt is the instruction, not the beginning of the story."""
+    """A header at the top of the prompt is the instruction, not the story's opening."""
     instruction = ""
-    beginning = row["prompt"]
+    opening = row["prompt"]
     if row.get("instruction"):
-        instruction = beginning.removesuffix(MARKER).rstrip()
-        beginning = ""
-    elif instruct_headers.read(beginning):  # with a beginning below it
-        header, _, beginning = beginning.partition(f"\n{MARKER}")
+        instruction = opening.removesuffix(MARKER).rstrip()
+        opening = ""
+    elif instruct_headers.read(opening):  # with an opening below it
+        header, _, opening = opening.partition(f"\n{MARKER}")
         instruction = header.rstrip()
-    return Story(beginning, row["completion"], instruction, row.get("finished"))
+    return Story(opening, row["completion"], instruction, row.get("finished"))
 
 
 class Run:
@@ -62,12 +61,12 @@ class Run:
         self.directory = samples.parent.parent
         self.rows = rows  # the first completion of each prompt, then the second ones, …
         self.stories = [story_of(row) for row in rows]
-        self.beginnings = list(dict.fromkeys(story.beginning for story in self.stories))
+        self.prompts = list(dict.fromkeys(story.prompt for story in self.stories))
         self.sampling = tuple(rows[0].get(name) for name in SAMPLING)
 
     @cached_property
     def model(self) -> Model | None:
-        """The run of train.py that wrote the stories. They lie in its directory, in one below it
+        """The run of train.py that wrote the stories. They are in its directory, in one below it
         (temperature-0.3), or apart from it."""
         named = Path(self.rows[0].get("model") or "")
         for place in (self.directory, self.directory.parent, named):
@@ -78,11 +77,6 @@ class Run:
     @cached_property
     def corpus(self) -> Path | None:
         return self.model.evaluation_corpus() if self.model else None
-
-    @cached_property
-    def text(self) -> tuple | Path | None:
-        """What it was trained on: equal for the same stories in any vocabulary."""
-        return text_identity(self.corpus) if self.corpus else None
 
 
 def read_runs(directories: Sequence[Path], name: str = EVAL) -> tuple[list[Run], Path]:

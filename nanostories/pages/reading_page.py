@@ -32,12 +32,12 @@ def write_page(groups: Sequence[Group], directory: Path) -> Path:
         spoiled = rng.choice(SPOILED)
         sources = [*group.sources().values(), *(group.controls[x] for x in (TRUE_ENDING, spoiled))]
         for stories in sources:
-            story = next((story for story in stories if story.beginning == prompt), None)
+            story = next((story for story in stories if story.prompt == prompt), None)
             if story:
                 chosen[story_key(story)] = story
     items = []
     for key, story in chosen.items():
-        shown = {"key": key, "beginning": story.prompt, "completion": story.completion}
+        shown = {"key": key, "beginning": story.opening, "completion": story.completion}
         items.append(shown | {"instruction": story.instruction})
     rng.shuffle(items)
     scores = [{"name": name, "about": CHAT[name].about} for name in SCORES]

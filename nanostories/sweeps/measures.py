@@ -3,7 +3,7 @@ The measures of a list: the commands that make them, and their cells in the list
 
 >>> for command in commands(["scores", "probes"], subjects, settings):
 ...     print(command.arguments, command.result)
->>> next(cells(["probes"], subjects[0], settings))
+>>> next(read_cells(["probes"], subjects[0], settings))
 ('facts right', [0.612, 0.52, 0.697], '')
 
 A command writes a result (nanostories/results.py); each reader takes the rows of one kind of table
@@ -21,7 +21,7 @@ from nanostories.files import read_json
 from nanostories.generation.prompts import read_prompts
 from nanostories.generation.samples_file import EVAL, PROMPT, UNSEEN, result_name, set_file
 from nanostories.results import Cell, Table, load
-from nanostories.sweeps.plan import ROOT, Run
+from nanostories.sweeps.plan import ROOT, PlannedRun
 from nanostories.training.run_directory import read_log
 
 PROMPTS = 50  # validation stories that every model continues
@@ -42,7 +42,7 @@ class Subject:
     model: Model
     directory: Path  # for the files of its measures
     data: Path  # corpus whose validation stories it continues
-    run: Run | None = None
+    run: PlannedRun | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,6 @@ class Settings:
 
 class Command(NamedTuple):
     arguments: list[str]  # a script or module, and its arguments
-    models: list[str]  # that it reads
     # What it writes; None: it sees by itself what is there already (sample.py)
     result: Path | None = None
     stories: tuple[Path, ...] = ()  # files that it finds by itself, and reads
@@ -75,18 +74,18 @@ Commands = Iterator[Command]
 Cells = Iterator[tuple[str, Cell, str]]  # a column, its cell, and why not to believe it, or ""
 
 
-def command_of(models: Subjects, result: Path | None, *arguments) -> Command:
-    names = [subject.model.name for subject in models]
-    return Command([str(argument) for argument in arguments], names, result)
+def command_of(result: Path | None, *arguments) -> Command:
+    return Command([str(argument) for argument in arguments], result)
 
 
 # ---- Stories, and their scores by judges ----
-def sample(subject: Subject, out: Path, settings: Settings, *how) -> Command:
-    own = ["--model", subject.model.name, "--data", subject.data, "--out", out, "--n", settings.n]
+def sample(subject: Subject, out: Path, settings: Settings, *how, n: int | None = None) -> Command:
+    """n: completions of each prompt, if not as in the other sets."""
+    flags = ["--model", subject.model.name, "--data", subject.data, "--out", out]
+    flags += ["--n", n or settings.n, *how]
     if subject.model.kind == "api":
-        own.append(f"--max_new_tokens={STORY_TOKENS}")
-    # The last --n wins.
-    return command_of([subject], None, "sample.py", *own, *how, *settings.sample)
+        flags.append(f"--max_new_tokens={STORY_TOKENS}")
+    return command_of(None, "sample.py", *flags, *settings.sample)  # the user's --n wins
 
 
 def continue_stories(subject: Subject, settings: Settings) -> Command:
@@ -102,19 +101,21 @@ def grades_file(settings: Settings, name: str) -> Path:
     return settings.directory / f"{result_name('grades', name)}.json"
 
 
-def grade(subjects: Subjects, settings: Settings, name: str, flags: Sequence[str]) -> Command:
-    """Of the stories of one set."""
+def grade(places: Sequence[Path], settings: Settings, name: str, flags: Sequence[str]) -> Command:
+    """Of the stories of one set in these directories."""
     if name != EVAL:  # they have no true endings
         flags = [flag for flag in flags if flag != "--controls"]
-    how = [settings.directory, "--set", name, *flags]
-    return command_of(subjects, grades_file(settings, name), "grade.py", *how)
+    command = command_of(
+        grades_file(settings, name), "grade.py", settings.directory, "--set", name, *flags
+    )
+    return command._replace(stories=tuple(set_file(place, name) for place in places))
 
 
 def scores(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
         yield continue_stories(subject, settings)
-    command = grade(subjects, settings, settings.set, settings.grade)
-    yield command._replace(stories=tuple(set_file(x.directory, settings.set) for x in subjects))
+    places = [subject.directory for subject in subjects]
+    yield grade(places, settings, settings.set, settings.grade)
 
 
 def texts_to_begin(files: Sequence[Path]) -> dict[str, str]:
@@ -128,23 +129,24 @@ def texts_to_begin(files: Sequence[Path]) -> dict[str, str]:
 
 def beginnings(subjects: Subjects, settings: Settings) -> Commands:
     """Each beginning in a directory of its own, so that grade.py scores it by itself."""
+    places = []
     for subject in subjects:
         for name, text in texts_to_begin(settings.prompts).items():
-            out = subject.directory / name
-            yield sample(subject, out, settings, "--prompt", text, "--n", 10)
+            places.append(subject.directory / name)
+            yield sample(subject, places[-1], settings, "--prompt", text, n=10)
     flags = list(settings.grade)
     runs = [subject for subject in subjects if subject.run]
     if "--judge" not in shlex.join(flags) and runs:
         # grade.py would not know whose directories these are
         best = min(runs, key=lambda run: float(read_log(run.directory / "log.csv")[-1]["bpb"]))
         flags.append(f"--judge=lm:{best.model.name}")
-    yield grade(subjects, settings, PROMPT, flags)
+    yield grade(places, settings, PROMPT, flags)
 
 
-def graded(subject: Subject, settings: Settings) -> Cells:
+def read_scores(subject: Subject, settings: Settings) -> Cells:
     """grammar by gpt-4o-mini; grammar by gpt-4o-mini, three_beginnings-2"""
-    found = tables(grades_file(settings, settings.set), "scores")
-    found += tables(grades_file(settings, PROMPT), "scores")
+    found = read_tables(grades_file(settings, settings.set), "scores")
+    found += read_tables(grades_file(settings, PROMPT), "scores")
     for table in found:
         judge = table.facts["judge"]
         for row in table.rows if judge else ():
@@ -168,19 +170,19 @@ def probes(subjects: Subjects, settings: Settings) -> Commands:
     if not known:
         return
     base = ["probe.py", *names, "--out", settings.directory]
-    yield command_of(known, settings.directory / "probe.json", *base)
-    yield command_of(known, settings.directory / "grammar.json", *base, "--pairs")
+    yield command_of(settings.directory / "probe.json", *base)
+    yield command_of(settings.directory / "grammar.json", *base, "--pairs")
     if settings.prompts:
-        yield command_of(known, None, *base, "--prompts", *settings.prompts)
+        yield command_of(None, *base, "--prompts", *settings.prompts)
 
 
-def answered(subject: Subject, settings: Settings) -> Cells:
+def read_answers(subject: Subject, settings: Settings) -> Cells:
     label = subject.model.label(settings.directory)
-    for row in rows(settings.directory / "probe.json", "shares", label):
+    for row in read_labeled_rows(settings.directory / "probe.json", "shares", label):
         for name, cell in row.items():
             if name != "run":
                 yield f"{name} right", cell, ""
-    for table in tables(settings.directory / "grammar.json", "pairs"):
+    for table in read_tables(settings.directory / "grammar.json", "pairs"):
         every_pair = table.rows[0]
         yield "grammar pairs right", every_pair[label], ""
 
@@ -197,18 +199,18 @@ def instructions(subjects: Subjects, settings: Settings, unseen: bool = False) -
     if headed:
         places = [subject.directory for subject in headed]
         result = settings.directory / "instruct.json"
-        yield command_of(headed, result, "instruct.py", *places)
+        yield command_of(result, "instruct.py", *places)
 
 
 def unseen_words(subjects: Subjects, settings: Settings) -> Commands:
     yield from instructions(subjects, settings, unseen=True)
 
 
-def followed(subject: Subject, settings: Settings) -> Cells:
+def read_instructions(subject: Subject, settings: Settings) -> Cells:
     """Only shares of fulfilled instructions; instruct.json has more."""
     shown = ("words: each", "unseen words: each", "summary: nearest", "sentence, verbatim")
     for label in (f"{subject.name}, {EVAL}", f"{subject.name}, {UNSEEN}"):
-        for row in rows(settings.directory / "instruct.json", "instructions", label):
+        for row in read_labeled_rows(settings.directory / "instruct.json", "instructions", label):
             if row["measure"].endswith("and nearest") or row["measure"] in shown:
                 yield row["measure"], row["share"], ""
 
@@ -220,16 +222,16 @@ def memorization(subjects: Subjects, settings: Settings) -> Commands:
         for subject in subjects:
             places.append(settings.directory / f"cut-{cut}" / subject.name)
             how = ["--split", "train", "--eval", COPIED, "--cut", cut]
-            yield sample(subject, places[-1], settings, *how, "--n", 1)
+            yield sample(subject, places[-1], settings, *how, n=1)
     result = settings.directory / "rouge.json"
     how = ["--data", subjects[0].data, "--others", COPIED - 1]
-    yield command_of(subjects, result, "rouge.py", *places, *how)
+    yield command_of(result, "rouge.py", *places, *how)
 
 
-def copied(subject: Subject, settings: Settings) -> Cells:
+def read_copies(subject: Subject, settings: Settings) -> Cells:
     for cut in CUTS:
         label = f"cut-{cut}/{subject.name}"
-        for row in rows(settings.directory / "rouge.json", "metrics", label):
+        for row in read_labeled_rows(settings.directory / "rouge.json", "metrics", label):
             yield f"{row['metric']} ({float(cut):.0%} shown)", row["completions"], ""
 
 
@@ -238,16 +240,16 @@ def interpretation(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
         places = ["--data", subject.data, "--out", subject.directory]
         result = subject.directory / "interpret.json"
-        command = ["interpret.py", subject.model.name, *places, f"--stories={STORIES_READ}"]
-        yield command_of([subject], result, *command)
+        command = ["interpret.py", subject.model.name, *places, *counts]
+        yield command_of(result, *command)
 
 
-def heads(subject: Subject, settings: Settings) -> Cells:
-    yield from own_cells(subject.directory / "interpret.json", "heads")
+def read_heads(subject: Subject, settings: Settings) -> Cells:
+    yield from read_own_cells(subject.directory / "interpret.json", "heads")
 
 
-def neurons(subject: Subject, settings: Settings) -> Cells:
-    for table in tables(subject.directory / "interpret.json", "neurons"):
+def read_neurons(subject: Subject, settings: Settings) -> Cells:
+    for table in read_tables(subject.directory / "interpret.json", "neurons"):
         for row in table.rows:
             yield f"{row['kind']} neurons (%)", row["neurons (%)"], ""
 
@@ -258,11 +260,11 @@ def bits_per_byte(subjects: Subjects, settings: Settings) -> Commands:
             result = subject.directory / "bits_per_byte.json"
             flags = ["--data", subject.data, "--out", result]
             module = "nanostories.sweeps.bits_per_byte"
-            yield command_of([subject], result, module, subject.model.name, *flags)
+            yield command_of(result, module, subject.model.name, *flags)
 
 
-def bits(subject: Subject, settings: Settings) -> Cells:
-    yield from own_cells(subject.directory / "bits_per_byte.json", "bits per byte")
+def read_bits_per_byte(subject: Subject, settings: Settings) -> Cells:
+    yield from read_own_cells(subject.directory / "bits_per_byte.json", "bits per byte")
 
 
 def memory(subjects: Subjects, settings: Settings) -> Commands:
@@ -272,25 +274,25 @@ def memory(subjects: Subjects, settings: Settings) -> Commands:
             result = subject.directory / f"memory-{kind}.json"
             sizes = [result, vocab_size, settings.memory_limit, kind]
             module = "nanostories.sweeps.memory"
-            yield command_of([subject], result, module, *sizes, *subject.run.args)
+            yield command_of(result, module, *sizes, *subject.run.args)
 
 
-def megabytes(subject: Subject, settings: Settings) -> Cells:
+def read_memory(subject: Subject, settings: Settings) -> Cells:
     for kind in ("ours", "eager"):
-        yield from own_cells(subject.directory / f"memory-{kind}.json", "memory")
+        yield from read_own_cells(subject.directory / f"memory-{kind}.json", "memory")
 
 
 MEASURES = {  # name: its commands, and the function that reads their results
-    "beginnings": (beginnings, graded),
-    "scores": (scores, graded),
-    "probes": (probes, answered),
-    "instruct": (instructions, followed),
-    "unseen": (unseen_words, followed),
-    "memorization": (memorization, copied),
-    "heads": (interpretation, heads),
-    "neurons": (interpretation, neurons),
-    "bits_per_byte": (bits_per_byte, bits),
-    "memory": (memory, megabytes),
+    "beginnings": (beginnings, read_scores),
+    "scores": (scores, read_scores),
+    "probes": (probes, read_answers),
+    "instruct": (instructions, read_instructions),
+    "unseen": (unseen_words, read_instructions),
+    "memorization": (memorization, read_copies),
+    "heads": (interpretation, read_heads),
+    "neurons": (interpretation, read_neurons),
+    "bits_per_byte": (bits_per_byte, read_bits_per_byte),
+    "memory": (memory, read_memory),
 }
 
 
@@ -300,28 +302,28 @@ def commands(names: Sequence[str], subjects: Subjects, settings: Settings) -> Co
         yield from MEASURES[name][0](subjects, settings)
 
 
-def cells(names: Sequence[str], subject: Subject, settings: Settings) -> Cells:
+def read_cells(names: Sequence[str], subject: Subject, settings: Settings) -> Cells:
     for name in names:
         yield from MEASURES[name][1](subject, settings)
 
 
-def tables(path: Path, kind: str) -> list[Table]:
+def read_tables(path: Path, kind: str) -> list[Table]:
     if not path.exists():
         return []
     return [table for table in load(path).tables if table.facts.get("kind") == kind]
 
 
-def rows(path: Path, kind: str, label: str) -> Iterator[dict[str, Cell]]:
+def read_labeled_rows(path: Path, kind: str, label: str) -> Iterator[dict[str, Cell]]:
     """The rows of tables of a kind whose first cell is the label."""
-    for table in tables(path, kind):
+    for table in read_tables(path, kind):
         for row in table.rows:
             if next(iter(row.values())) == label:
                 yield row
 
 
-def own_cells(path: Path, kind: str) -> Cells:
+def read_own_cells(path: Path, kind: str) -> Cells:
     """All but the first of a result about one subject."""
-    for table in tables(path, kind):
+    for table in read_tables(path, kind):
         for row in table.rows:
             _, *others = row.items()
             for column, cell in others:

@@ -68,7 +68,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         if not Path("/proc/self/status").exists():
             sys.exit("sweeps.memory: without a GPU, memory is measured on Linux alone")
-        import resource  # here, as Windows lacks it
+        import resource  # here, as Windows has none
 
         # an error is better than swapping
         resource.setrlimit(resource.RLIMIT_DATA, (int(limit * 1e6), -1))

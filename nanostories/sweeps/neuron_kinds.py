@@ -28,11 +28,13 @@ def draw(models: Models) -> Figure:
         rows = read_table(directory / "neurons.csv")
         for row in rows:
             preferred.setdefault(int(row["layer"]), []).append(row["prefers"])
-        columns = [column for column in rows[0] if column.startswith("auc_")]
-        for kind in [column.removeprefix("auc_") for column in columns]:
-            shares = [100 * own.count(kind) / len(own) for own in preferred.values()]
-            axes.plot([*preferred], shares, ".-", label=kind)
-        axes.set(title=name, xlabel="layer", xticks=[*preferred])
+        layers = list(preferred)
+        for column in rows[0]:
+            if column.startswith("auc_"):
+                kind = column.removeprefix("auc_")
+                shares = [100 * kinds.count(kind) / len(kinds) for kinds in preferred.values()]
+                axes.plot(layers, shares, ".-", label=kind)
+        axes.set(title=name, xlabel="layer", xticks=layers)
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("neurons that prefer the kind (%)")
     panels[-1].legend(fontsize=7)

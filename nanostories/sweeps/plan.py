@@ -21,12 +21,12 @@ from nanostories.variants import MODELS
 from nanostories.variants.contrastive import n_shuffled
 
 ROOT = Path(__file__).parents[2]
-# Steps, fewest and most: an evaluation takes time, and a kill loses the steps since
+# Steps, fewest and most: an evaluation takes time, and a kill loses the steps since.
 EVAL_INTERVALS = (50, 250)
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class PlannedRun:
     variant: str
     args: list[str]  # for train.py
     config: TrainConfig
@@ -49,47 +49,44 @@ class Run:
 
 def plan_runs(
     listed: Runs, scale: Scale, n_seeds: int, out: Path, data: str, corpora: Mapping
-) -> list[Run]:
+) -> list[PlannedRun]:
     """The runs in order. out: where they go; data: the corpus of variants that do not name one;
     corpora: {name: (its directory, its meta.json)}."""
     runs = []
-    budgets = listed.budgets or [None]
-    for seed, budget, variant in itertools.product(range(n_seeds), budgets, listed.variants):
-        settings = dict(listed.variants[variant], seed=seed, out_dir=str(out))
+    for seed, budget, variant in itertools.product(
+        range(n_seeds), listed.budgets or [None], listed.variants
+    ):
+        settings = dict(listed.variants[variant])
         corpus, meta = corpora[settings.pop("data", data)]
+        start = settings.pop("start_from", "")
+        if start in listed.variants:
+            start = str(out / f"{start}_{seed}")
+        settings |= dict(name=name_of(variant, seed, budget), seed=seed, out_dir=str(out))
         settings |= dict(data=corpus.name, data_dir=str(corpus.parent))
-        name = f"{variant}_{seed}"
-        if budget:
-            name = f"{budget:.1e}-{name}".replace("+", "")
-        source = settings.pop("start_from", "")
-        args = [str(ROOT / "configs" / scale.config), *flags(dict(name=name) | settings)]
+        args = [str(ROOT / "configs" / scale.config), *flags(settings)]
         config = parse_command_line(args)[0]
         parameters, flops_per_step = count_parameters_and_flops(config, meta["vocab_size"])
-        steps = max(1, listed.steps)  # 0 if nothing is trained
+        steps = listed.steps
         if budget:
-            steps = max(1, round(budget / flops_per_step))
-        args += flags(schedule(steps, config.n_embd, scale))
-        config = parse_command_line(args)[0]
-        if source in listed.variants:
-            source = str(out / f"{source}_{seed}")
-        if source:
-            config = replace(config, start_from=source)
-            args = [*without_shape(args), f"--start_from={source}"]
-        run = Run(variant, args, config, parameters, steps * flops_per_step, budget)
-        if not budget or fits_budget(run, scale, meta):
+            steps = round(budget / flops_per_step)
+        steps = max(1, steps)
+        length = schedule(steps, config.n_embd, scale)
+        args += flags(length)
+        config = replace(config, **length)
+        if start:
+            args = [*without_shape(args), f"--start_from={start}"]
+            config = replace(config, start_from=start)
+        run = PlannedRun(variant, args, config, parameters, steps * flops_per_step, budget)
+        if not budget or fits(run, scale, meta["splits"]["train"]["tokens"]):
             runs.append(run)
     return runs
 
 
-def without_shape(args: Sequence[str]) -> list[str]:
-    """The weights to start from bring it."""
-    shape = tuple(f"--{key}=" for key in SHAPE)
-    return [arg for arg in args if not arg.startswith(shape)]
-
-
-def fits_budget(run: Run, scale: Scale, meta: Mapping) -> bool:
-    most_tokens = scale.max_epochs * meta["splits"]["train"]["tokens"]
-    return run.config.max_steps >= scale.min_steps and run.tokens <= most_tokens
+def name_of(variant: str, seed: int, budget: float | None) -> str:
+    if not budget:
+        return f"{variant}_{seed}"
+    flops = f"{budget:.1e}".replace("+", "")
+    return f"{flops}-{variant}_{seed}"
 
 
 def schedule(steps: int, width: int, scale: Scale) -> dict:
@@ -102,6 +99,18 @@ def schedule(steps: int, width: int, scale: Scale) -> dict:
     if scale.learning_rate:
         settings["learning_rate"] = min(scale.learning_rate, 1 / width)
     return settings
+
+
+def without_shape(args: Sequence[str]) -> list[str]:
+    """The weights that a run starts from bring their shape."""
+    shape = tuple(f"--{key}=" for key in SHAPE)
+    return [arg for arg in args if not arg.startswith(shape)]
+
+
+def fits(run: PlannedRun, scale: Scale, corpus_tokens: int) -> bool:
+    """Whether a budget gives a run of this size enough steps, and not too many epochs."""
+    few_epochs = run.tokens <= scale.max_epochs * corpus_tokens
+    return few_epochs and run.config.max_steps >= scale.min_steps
 
 
 def flags(settings: dict) -> list[str]:

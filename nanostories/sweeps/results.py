@@ -19,7 +19,7 @@ from nanostories.results import Cell, Table, save
 from nanostories.statistics import estimate
 from nanostories.sweeps import neuron_kinds, scaling_law
 from nanostories.sweeps.lists import Experiment
-from nanostories.sweeps.measures import Settings, Subject, cells
+from nanostories.sweeps.measures import Settings, Subject, read_cells
 from nanostories.tables import write_table
 from nanostories.training.config import TrainConfig
 from nanostories.training.curves import draw_loss, read_curve
@@ -52,7 +52,7 @@ def show(
     measured = {}  # the columns that were measured, in order
     for subject in subjects:
         row = facts_of(subject)
-        for column, cell, note in cells(experiment.measures, subject, settings):
+        for column, cell, note in read_cells(experiment.measures, subject, settings):
             measured[column] = None
             row[column] = cell
             if note:
@@ -87,13 +87,12 @@ def show(
 
 
 def copy_picture(name: str, directory: Path) -> None:
-    """The one that lies nearest to the directory."""
+    """The nearest to the directory. None, if no model could be measured."""
     found = sorted(directory.rglob(name), key=lambda path: len(path.parts))
-    if not found:  # nothing could be measured
-        return
-    for ending in (".png", ".svg"):
-        content = found[0].with_suffix(ending).read_bytes()
-        write_bytes(directory / f"experiment{ending}", content)
+    if found:
+        for ending in (".png", ".svg"):
+            content = found[0].with_suffix(ending).read_bytes()
+            write_bytes(directory / f"experiment{ending}", content)
 
 
 # ---- Rows ----

@@ -18,15 +18,15 @@ from nanostories.checkpoints.checkpoint import load_checkpoint
 from nanostories.cli import UserError
 from nanostories.results import load, outdated
 from nanostories.sweeps.measures import Command
-from nanostories.sweeps.plan import ROOT, Run
+from nanostories.sweeps.plan import ROOT, PlannedRun
 from nanostories.training.config import SHAPE
 from nanostories.training.run_directory import read_log
 
 
 # ---- Training ----
 def train_all(
-    runs: Sequence[Run], sha256: dict[Path, str], directory: Path
-) -> tuple[list[str], list[Run]]:
+    runs: Sequence[PlannedRun], sha256: dict[Path, str], directory: Path
+) -> tuple[list[str], list[PlannedRun]]:
     """Trains those of the runs that are not finished; what train.py says goes to experiment.log.
     sha256: {corpus: checksum of its training split}. Returns (the names of those that failed, the
     finished ones)."""
@@ -46,7 +46,7 @@ def train_all(
     return failed, [run for run in runs if run in finished]
 
 
-def is_finished(run: Run, sha256: dict[Path, str]) -> bool:
+def is_finished(run: PlannedRun, sha256: dict[Path, str]) -> bool:
     """Whether it was trained to its end. UserError if its directory has a run with other settings,
     or of another corpus."""
     path = run.directory / "ckpt.pt"
@@ -66,7 +66,7 @@ def is_finished(run: Run, sha256: dict[Path, str]) -> bool:
     return bool(log) and float(log[-1]["done"]) >= 1
 
 
-def train_one(run: Run, log: Path) -> str:
+def train_one(run: PlannedRun, log: Path) -> str:
     """Starts or resumes a run. Returns its error message, "" if it has none."""
     command = [sys.executable, str(ROOT / "train.py"), *run.args]
     if any(run.directory.glob("ckpt*.pt")):
@@ -95,15 +95,14 @@ def train_one(run: Run, log: Path) -> str:
     return ""
 
 
-def log_of(run: Run) -> list[dict]:
+def log_of(run: PlannedRun) -> list[dict]:
     path = run.directory / "log.csv"
     return read_log(path) if path.exists() else []
 
 
 # ---- Measuring ----
 def is_current(command: Command) -> bool:
-    """Whether its result is there, by this command, of files that have not changed since and of
-    models that were not trained since."""
+    """Whether its result is there, by this command, of files that have not changed since."""
     result = command.result
     if result is None or not result.exists():
         return False
@@ -111,11 +110,7 @@ def is_current(command: Command) -> bool:
     if found.arguments != command.arguments[1:] or outdated(found, result.parent):
         return False
     read = {(result.parent / source).resolve() for source in found.sources}
-    if not read.issuperset(path.resolve() for path in command.stories):
-        return False
-    trained = [Path(model, "ckpt.pt") for model in command.models]
-    newest = max((path.stat().st_mtime for path in trained if path.exists()), default=0)
-    return result.stat().st_mtime > newest
+    return read.issuperset(path.resolve() for path in command.stories)
 
 
 def call(command: Sequence[str]) -> None:

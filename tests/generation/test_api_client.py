@@ -261,10 +261,12 @@ def test_a_key_goes_only_to_the_url_that_it_was_given_with(
     assert "j" not in api_client.find_endpoint("OPENAI", base_url)
 
 
-@pytest.mark.parametrize("key", ["", "sk-café"])
+@pytest.mark.parametrize("key", ["", "sk-café", "sk-for-another-url"])
 def test_a_key_that_cannot_be_one(ask, key, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    with pytest.raises(ValueError, match="OPENAI_API_KEY"):
+    if "another" in key:
+        monkeypatch.setenv("OPENAI_BASE_URL", "http://x")
+    with pytest.raises(ValueError, match=f"no usable key for {OPENAI}: set OPENAI_API_KEY"):
         ask(say("x"), base_url=OPENAI)
 
 

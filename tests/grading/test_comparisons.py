@@ -25,7 +25,7 @@ def run(name: str, stories=STORIES, **sampling) -> SimpleNamespace:
         name=name,
         stories=stories,
         rows=[{"reference": None} for _ in stories],
-        beginnings=list(dict.fromkeys(story.beginning for story in stories)),
+        prompts=list(dict.fromkeys(story.prompt for story in stories)),
         sampling=tuple({"split": "val", "temperature": 1} | sampling) + tuple(sampling.values()),
         corpus=None,
         model=None,
@@ -141,8 +141,8 @@ def test_models_are_compared_on_the_same_prompts():
     table = {row["run"]: row["grammar"] for row in found.score_table().rows}
     assert table["a"][2] > table["b"][1]  # prompts differ more than models
     rows = {row["run"]: row["difference"] for row in found.differences}
-    assert rows["a - b"][0] == pytest.approx(table["a"][0] - table["b"][0])
-    assert clear(found) == {"a - b", "a - c"}
+    assert rows["a minus b"][0] == pytest.approx(table["a"][0] - table["b"][0])
+    assert clear(found) == {"a minus b", "a minus c"}
 
 
 def test_only_what_all_runs_continue_is_compared():
@@ -170,7 +170,7 @@ def test_runs_that_were_sampled_otherwise_are_not_compared():
     for each, top_k in zip(runs, (None, 5, 5)):
         each.sampling = ("val", None, 0.5, 1.0, top_k, 1, None)
     group = group_of(*runs)
-    assert {row["run"] for row in compare("j", group, scores).differences} == {"b - c"}
+    assert {row["run"] for row in compare("j", group, scores).differences} == {"b minus c"}
     (warning,) = compare("", group, scores).warnings()
     assert "sampled with different top_k;" in warning
 
@@ -178,7 +178,7 @@ def test_runs_that_were_sampled_otherwise_are_not_compared():
 def test_a_judge_is_no_contestant():
     runs, scores = models(12, a=5, b=6, c=7)
     found = compare("lm:c", group_of(*runs), scores, own=["c"])
-    assert {row["run"] for row in found.differences} == {"a - b"}
+    assert {row["run"] for row in found.differences} == {"a minus b"}
     assert set(found.score_table().notes) == {"grammar", "c"}
     del scores["b"]
     two = compare("lm:c", group_of(runs[0], runs[2]), scores, own=["c"])
@@ -234,7 +234,7 @@ def test_a_run_beside_true_endings(change, is_clear):
             CUT: lambda story, x=cut_off: {"grammar": x},
         }
         found = compare("j", group, scores)
-        assert clear(found) == ({f"a - {TRUE_ENDING}"} if is_clear else set())
+        assert clear(found) == ({f"a minus {TRUE_ENDING}"} if is_clear else set())
         above = [line for line in found.warnings() if "above true endings" in line]
         assert bool(above) == (change > 0 and can_tell)
 

@@ -4,7 +4,7 @@ import random
 
 from grade_fixtures import true_endings
 
-from nanostories.grading.controls import any_order, make_controls
+from nanostories.grading.controls import make_controls, reordered
 from nanostories.grading.scores import CUT, OTHER, SHUFFLED, TRUE_ENDING
 from nanostories.grading.stories import Story
 from nanostories.text import sentences
@@ -33,9 +33,10 @@ def test_each_is_spoiled_in_one_way():
             for prompt, other in true.items()
             if prompt != story.prompt
         )
-    assert not make_controls([Story("Once", " upon a time. There was a man who")])[
-        CUT
-    ]  # it is cut already
+    broken_off = Story("A cat", " sat. It ran. It fell. It slept. Then the")
+    kinds_of_broken_off = make_controls([broken_off])
+    assert not kinds_of_broken_off[CUT]  # it is cut already
+    assert kinds_of_broken_off[SHUFFLED][0].completion.endswith(". Then the")  # it stays last
     for story in kinds[CUT]:
         ending = true[story.prompt]
         assert (
@@ -51,20 +52,16 @@ def test_another_order_depends_on_the_sentences_alone():
     moved = 0
     for story in kinds[SHUFFLED]:
         for seed in (1, 3):
-            order = any_order(story, seed)
-            assert order == any_order(true[story.prompt], seed)
+            order = reordered(story, seed)
+            assert order == reordered(true[story.prompt], seed)
             assert sorted(order.split()) == sorted(story.completion.split()) and len(order) == len(
                 story.completion
             )
             moved += order != true[story.prompt].completion
-    assert moved > 50 and any_order(Story("A cat", " sat. It ran."), 1) == " sat. It ran."
-    assert any_order(Story("A cat", ""), 1) == ""
-    cut = [Story("A cat", f" sat. {name} ran. It fell. It slept. Then the") for name in "ABCD"]
-    shuffled = make_controls(cut)[SHUFFLED]
-    assert len(shuffled) == 4
-    assert all(story.completion.endswith(". Then the") for story in shuffled)
+    assert moved > 50 and reordered(Story("A cat", " sat. It ran."), 1) == " sat. It ran."
+    assert reordered(Story("A cat", ""), 1) == ""
     orders = {
-        any_order(Story("A cat", " sat. It ran. It fell. It slept. Then the"), seed)
+        reordered(Story("A cat", " sat. It ran. It fell. It slept. Then the"), seed)
         for seed in range(9)
     }
     assert len(orders) > 2 and all(order.endswith(". Then the") for order in orders)

@@ -23,7 +23,7 @@ def test_runs_are_graded_and_compared(grade_py, api, tmp_path):
     assert a["grammar"][1] <= a["grammar"][0] <= a["grammar"][2]
     assert truth["run"] == TRUE_ENDING and truth["stories"] == 5
     pairs = {(row["run"], row["score"]) for row in rows_of(out, "differences")}
-    assert ("a - b", "plot") in pairs and ("rules", "(cut off)", "grammar") in wins(out)
+    assert ("a minus b", "plot") in pairs and ("rules", "(cut off)", "grammar") in wins(out)
     assert means(out)["", "a", "ended"] == 0.5
     result = load(out / "grades.json")
     assert to_text(result) in printed.out
@@ -177,7 +177,7 @@ def test_runs_that_continue_other_prompts_are_not_compared(grade_py, tmp_path):
     assert grade_py("--no_judge", judge=None)[0] == 0
     truths = [row for row in rows_of(tmp_path / "out", "scores") if row["run"] == TRUE_ENDING]
     assert len(truths) == 2
-    assert {row["run"] for row in rows_of(tmp_path / "out", "differences")} == {"a - b"}
+    assert {row["run"] for row in rows_of(tmp_path / "out", "differences")} == {"a minus b"}
 
 
 def test_runs_of_the_same_name_are_told_apart(grade_py, tmp_path):
@@ -214,7 +214,7 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(grade_py, api, tmp_path, monkey
         (("nowhere", "--no_judge"), "nowhere"),
         (("odd", "--no_judge"), "odd/samples/eval.jsonl"),
         (("plain", "--judge", "x", "--controls"), "--controls"),
-        (("out", "--judge", "x"), "OPENAI_API_KEY"),
+        (("out", "--judge", "x"), "set JUDGE_API_KEY"),
     ],
 )
 def test_mistakes_are_named_in_one_line(grade_py, tmp_path, monkeypatch, arguments, word):

@@ -10,7 +10,8 @@ from forks import grade_in, start
 from grade_fixtures import KEY, records, rows_of, write_samples
 
 import grade
-from nanostories.grading.chat_judge import HOPELESS, TRIES, read_question, read_reply
+from nanostories.generation.api_client import FAILURES_IN_A_ROW
+from nanostories.grading.chat_judge import TRIES, read_question, read_reply
 from nanostories.grading.stories import read_runs
 
 PAID = ("--price_in", "100", "--price_out", "1000", "--extra", '{"max_tokens": 100}')
@@ -76,7 +77,7 @@ def test_a_judge_that_never_grades_is_given_up_early(grade_py, api, tmp_path):
     """And what was found before stays."""
     api.fault = lambda number, request: ("say", "As a poet, I only rhyme.")
     code, _ = grade_py("--controls", "--concurrency", "1")
-    assert "I only rhyme" in code and len(api.requests) == HOPELESS
+    assert "I only rhyme" in code and len(api.requests) == FAILURES_IN_A_ROW
     assert not (tmp_path / "out" / "grades.json").exists()
 
 

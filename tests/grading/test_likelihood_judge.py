@@ -22,7 +22,7 @@ from nanostories.corpus.token_files import load_stories
 from nanostories.generation.backends import LocalBackend, load_backend
 from nanostories.generation.token_likelihoods import log_likelihoods
 from nanostories.grading import likelihood_judge
-from nanostories.grading.controls import any_order
+from nanostories.grading.controls import reordered
 from nanostories.grading.groups import group_runs
 from nanostories.grading.likelihood_judge import (
     N_OTHERS,
@@ -43,7 +43,7 @@ STORIES = [
     Story("A cat sat on", " the mat. It did not move."),
     Story("", " A story without a beginning.", "Words: cat"),
 ]
-POOL = [story.beginning for story in STORIES]
+POOL = [story.prompt for story in STORIES]
 
 
 class Cache(dict):
@@ -81,9 +81,9 @@ def test_scores_are_those_of_transformers(tmp_path, prefix, corpus, monkeypatch)
 
     monkeypatch.setattr(likelihood_judge, "AT_ONCE", 3)
     for story, scores in scored(LikelihoodJudge(f"lm:hf:{tmp_path / 'hf'}"), corpus).items():
-        before, n = story.prompt or "Words: cat\nStory:", len(story.completion.encode())
+        before, n = story.opening or "Words: cat\nStory:", len(story.completion.encode())
         own = bits(before, story.completion).sum() / n
-        orders = [any_order(story, i) if i % 2 else story.completion for i in range(N_OTHERS)]
+        orders = [reordered(story, i) if i % 2 else story.completion for i in range(N_OTHERS)]
         others = other_beginnings(story, corpus)
         assert len({*others, before}) == N_OTHERS + 1
         elsewhere = sum(bits(*pair).sum() / n for pair in zip(others, orders)) / N_OTHERS

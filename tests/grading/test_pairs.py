@@ -148,7 +148,8 @@ def test_the_command_writes_shares_of_groups(command_line, tmp_path):
     shares, differences = load(tmp_path / "out" / "grammar.json").tables
     assert len(shares.rows) == 1 + 13 and shares.columns[1:] == ["fixed", "random"]
     assert all(row["fixed"][0] == 0.5 for row in shares.rows)
-    assert differences.rows[0]["run"] == "fixed - random" and differences.rows[0]["set"] == "all"
+    first = differences.rows[0]
+    assert first["run"] == "fixed minus random" and first["set"] == "all"
     assert (tmp_path / "out" / "grammar.svg").exists()
     with (tmp_path / "out" / "grammar.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == len(OURS)

@@ -105,8 +105,7 @@ def answers_of(backend, probes: list[Probe], monkeypatch) -> list[dict]:
     """[{verdict, lead, greedy}]"""
     monkeypatch.setattr("nanostories.generation.backends.load_backend", lambda name: backend)
     model = Model("m", "run", Path("m"))
-    columns = probe.answer(model, "m", probes, 4, SILENT)
-    return [{key.removeprefix("m "): value for key, value in each.items()} for each in columns]
+    return [vars(found) for found in probe.answer(model, "m", probes, 4, SILENT)]
 
 
 @pytest.mark.parametrize("prefix", ["<|endoftext|>", ""])
@@ -172,8 +171,7 @@ def test_a_fixed_preference_scores_exactly_chance(out, probe_py):
     assert chance["run"] == "(chance)" and chance.keys() - {"run"} == OURS.keys()
     for name in OURS:
         assert fixed[name][0] == pytest.approx(chance[name])  # whatever it prefers
-        assert tables["groups"][1][name][0] == 0  # no group is right as a whole
-    assert {row["run"] for row in tables["differences"]} == {"deeper/random - fixed"}
+    assert {row["run"] for row in tables["differences"]} == {"deeper/random minus fixed"}
 
 
 def test_groups_are_counted_and_models_are_compared_over_them():
@@ -184,11 +182,10 @@ def test_groups_are_counted_and_models_are_compared_over_them():
             probes.append(Probe("facts", f"p{i}", (f"{right}{i}", f"{wrong}{i}")))
     always = [True] * 40
     half = [True, False] * 20
-    shares, groups, differences = result_tables(probes, {"always": always, "half": half})
+    shares, differences = result_tables(probes, {"always": always, "half": half})
     assert [row["facts"] for row in shares.rows][2] == 0.5
-    assert [row["facts"] for row in groups.rows][2] == 0.25
-    assert shares.rows[1]["facts"][0] == 0.5 and groups.rows[1]["facts"][0] == 0
-    value, low, high = groups.rows[0]["facts"]
+    assert shares.rows[1]["facts"][0] == 0.5
+    value, low, high = shares.rows[0]["facts"]
     assert value == high == 1 and low < 0.9  # of 20, not of 40
     (difference,) = differences.rows
     assert difference["difference"][0] == 0.5 and difference["p (Holm)"] < 1e-4
@@ -232,7 +229,7 @@ def test_prompts_are_continued_to_the_end_of_their_sentence(monkeypatch):
     model = Model("m", "run", Path("m"))
     probes = [Probe("mine", prompt) for prompt in texts]
     columns = probe.answer(model, "m", probes, 64, SILENT)
-    found = [own["m greedy"] for own in columns]
+    found = [own.greedy for own in columns]
     assert found == [" a ball.", '! I am here," and sat.', " it breaks off", ""]
 
 

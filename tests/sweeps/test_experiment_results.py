@@ -11,7 +11,7 @@ from nanostories.results import Table, load, save, to_text
 from nanostories.sweeps import results
 from nanostories.sweeps.lists import EXPERIMENTS
 from nanostories.sweeps.measures import Settings, Subject, commands
-from nanostories.sweeps.plan import Run
+from nanostories.sweeps.plan import PlannedRun
 from nanostories.sweeps.scaling_law import best_of_budgets, fit_laws, fit_power_law
 from nanostories.tables import read_table, write_table
 
@@ -52,7 +52,7 @@ def test_the_best_of_every_budget_and_its_size():
 
 
 # ---- The table ----
-def trained(run: Run, val_loss: float) -> Subject:
+def trained(run: PlannedRun, val_loss: float) -> Subject:
     """With what a run leaves, as far as the table reads it."""
     run.directory.mkdir(parents=True)
     (run.directory / "ckpt.pt").touch()
@@ -175,3 +175,9 @@ def test_a_single_run_has_its_facts_and_stories_of_a_file_of_beginnings(tmp_path
     *stories, grade = [x.arguments for x in commands(["beginnings"], [subject], settings)]
     begun = [x[x.index("--prompt") + 1] for x in stories]
     assert begun == ["Tom had", "Mia ran to the"] and "--controls" not in grade
+
+
+def test_a_list_without_a_picture_keeps_its_table(tmp_path):
+    """Such as instructions to a model whose corpus has no headers."""
+    results.show("instruct", EXPERIMENTS["instruct"], [], Settings(tmp_path))
+    assert (tmp_path / "experiment.json").exists()

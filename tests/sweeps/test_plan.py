@@ -9,7 +9,7 @@ from conftest import ROOT
 import experiments
 from model import GPTNeo, GPTNeoConfig
 from nanostories.sweeps.lists import EXPERIMENTS, SCALES
-from nanostories.sweeps.plan import Run, count_parameters_and_flops, plan_runs
+from nanostories.sweeps.plan import PlannedRun, count_parameters_and_flops, plan_runs
 from nanostories.training.config import TrainConfig, parse_command_line
 
 META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=470_000_000, sha256="-")))
@@ -23,7 +23,9 @@ NAMES = (
 CORPORA = {name: (Path("data", name), META) for name in NAMES}
 
 
-def planned(name: str, scale: str = "small", n_seeds: int = 1, out: str = "out/x") -> list[Run]:
+def planned(
+    name: str, scale: str = "small", n_seeds: int = 1, out: str = "out/x"
+) -> list[PlannedRun]:
     experiment = EXPERIMENTS[name]
     return plan_runs(
         experiment.runs(scale), SCALES[scale], n_seeds, Path(out), experiment.data, CORPORA
@@ -77,7 +79,7 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
     minutes, unit = row[5].split()
     expected = pytest.approx(run.flops / experiments.A100 / 60, abs=0.06)
     assert code == 0 and float(minutes) == expected and unit == "min"
-    assert "of 10 models" in said.out  # 8 runs, gpt2 and gpt2-medium
+    assert "scores, probes of 10 models" in said.out  # 8 runs, gpt2 and gpt2-medium
     # without a corpus, built-in stories are assumed; another one must be there
     code, said = call("heads --dry_run")
     commands = [line for line in said.out.splitlines() if line.startswith("python train.py ")]
@@ -85,6 +87,10 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
     for command in commands:
         _, _, config, *flags = command.split()
         parse_command_line([str(ROOT / config), *flags])
+    with monkeypatch.context() as patched:  # existing models train nothing: no speed is measured
+        patched.setattr("experiments.training_speed", None)
+        code, said = call("prompts --dry_run --only_models=hf:x")
+    assert code == 0 and "beginnings, probes of 1 models" in said.out and "$" not in said.out
     said = call("scaling --budgets 1e12 2e12 --only=*-64-2-4 --dry_run")[1].out
     assert said.count("| 2.0e12-") == 1 and "| 1.0e12-64-2-4_0 " in said and "e11" not in said
     assert not (tmp_path / "out").exists()
@@ -124,7 +130,7 @@ def test_what_is_missing_is_named_before_anything_runs(name, tmp_path, command_l
     assert {line.split()[1] for line in made} == {f"data/{corpus}," for corpus in corpora}
     assert len(made) + len(keys) == len(lines)
     if name == "baselines":
-        several = f"{published} --models=api:x --grade='--judge gpt human lm:out/a'"
+        several = f"{published} --models=api:x --grade='--judge gpt --judge=human --judge lm:out/a'"
         code, said = call(f"{several} --dry_run")
         assert "missing: OPENAI_API_KEY\nmissing: JUDGE_API_KEY\n" in said.out
         assert "set OPENAI_API_KEY and JUDGE_API_KEY" in call(several)[0]
