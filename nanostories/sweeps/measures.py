@@ -240,7 +240,7 @@ def interpretation(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
         places = ["--data", subject.data, "--out", subject.directory]
         result = subject.directory / "interpret.json"
-        command = ["interpret.py", subject.model.name, *places, *counts]
+        command = ["interpret.py", subject.model.name, *places, f"--stories={STORIES_READ}"]
         yield command_of(result, *command)
 
 
