@@ -90,7 +90,9 @@ def parse_arguments() -> argparse.Namespace:
                 f"{name} is a file or directory here: to judge by its likelihoods, --judge"
                 f" lm:{name}"
             )
-    args.judge = list(dict.fromkeys(name.rstrip("/") for name in args.judge))
+    # api: as for sample.py --model
+    names = [name.rstrip("/").removeprefix("api:") for name in args.judge]
+    args.judge = list(dict.fromkeys(names))
     return args
 
 

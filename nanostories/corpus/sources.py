@@ -215,8 +215,12 @@ def stories_of_rows(
     for place, row in rows:
         columns = list(map(str, row)) if isinstance(row, dict) else []
         name = column or ("text" if "text" in columns else "story")
+        problem = ""
         if columns and name not in columns:
             problem = f"no {name} in its columns {', '.join(columns)}; see --column"
+        elif columns and not isinstance(row[name], str | None):
+            problem = f"its column {name} has {row[name]!r}, which is not text; see --column"
+        if problem:
             raise UserError(f"{path}: no story in {place}: {problem}")
         try:
             story = row[name]

@@ -37,6 +37,7 @@ CONNECTIONS = 3
 FAILURES_IN_A_ROW = 10
 # Every request would meet these errors, so asking stops at once.
 REMEDIES = {401: "check the key and whether it is for this URL", 404: "check the model and the URL"}
+NO_KEY = "none"  # the openai package wants one
 # Tokens that a reply may have at most if no limit is sent.
 NO_LIMIT = 1_000_000
 # Fields that some models refuse, and what they take instead.
@@ -163,7 +164,10 @@ class ApiClient:
                 self.note_refused_fields(body, str(error.body))
                 if self.body(request) == body:
                     reason = f"HTTP {error.status_code}: {error.body}"
-                    raise self.failed(model, reason, REMEDIES.get(error.status_code)) from None
+                    remedy = REMEDIES.get(error.status_code)
+                    if error.status_code == 401 and self.key == NO_KEY:
+                        remedy = "no key was sent: set OPENAI_API_KEY"
+                    raise self.failed(model, reason, remedy) from None
             except openai.APIConnectionError as error:
                 # It may have been answered without reaching us: it stays reserved.
                 n_lost += 1
@@ -302,7 +306,7 @@ def find_endpoint(role: str, base_url: str) -> tuple[str, str]:
     if url_of_key and url != url_of_key:
         key = ""
     if url != OPENAI_URL:
-        key = key or "none"  # openai wants one
+        key = key or NO_KEY
     return url, key
 
 

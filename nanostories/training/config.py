@@ -143,7 +143,7 @@ def parse_setting(name: str, text: str, place: str) -> object:
 def read_config(path: Path) -> dict:
     """The settings of a file of `name = value` lines in Python's syntax; nothing is executed."""
     if not path.is_file():
-        raise UserError(f"{path}: no such config file or run; ours are in configs/")
+        raise UserError(f"{path}: no such config file (see configs/) or run (see out/)")
     settings = {}
     try:
         for statement in ast.parse(path.read_text(encoding="utf-8")).body:
