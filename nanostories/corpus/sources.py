@@ -128,6 +128,8 @@ def read_files(
 def text_stories(path: Path, errors: str, split_on: re.Pattern | None) -> Iterator[str]:
     for text in split_file(path, END_OF_TEXT, errors):
         if split_on:
+            # A pattern with \n suits files of Windows, too.
+            text = text.replace("\r\n", "\n")
             # What the groups of the pattern matched stands between the stories.
             yield from split_on.split(text)[:: split_on.groups + 1]
         else:
@@ -145,7 +147,8 @@ def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[s
                 *complete, rest = (rest + block).split(separator)
                 yield from complete
         except UnicodeDecodeError:
-            raise UserError(f"{path}: not UTF-8 text, {first_bad_byte(path)}; convert it") from None
+            remedy = "convert it, as in iconv -f CP1252 -t UTF-8 OLD.txt > NEW.txt"
+            raise UserError(f"{path}: not UTF-8 text, {first_bad_byte(path)}; {remedy}") from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             remedy = "download or compress it again"
             raise UserError(f"{path}: broken gzip ({error}); {remedy}") from None
