@@ -221,15 +221,12 @@ def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
     return [ChatJudge(name, question, client, args.repeats) for name, question in pairs]
 
 
-def chat_sources(group: Group, args: argparse.Namespace) -> Sources:
-    """Controls cost as much as other stories."""
-    return group.sources() | (group.controls if args.controls else {})
-
-
 def chat_stories(groups: Sequence[Group], args: argparse.Namespace) -> list[Story]:
+    """Controls cost as much as other stories, so only --controls asks for them."""
     stories = []
     for group in groups:
-        stories += itertools.chain.from_iterable(chat_sources(group, args).values())
+        sources = group.sources() | (group.controls if args.controls else {})
+        stories += itertools.chain.from_iterable(sources.values())
     return stories
 
 
@@ -253,11 +250,16 @@ def ask_chat_judges(
 def by_chat(
     judges: Sequence[ChatJudge], groups: Sequence[Group], cache: Cache, args: argparse.Namespace
 ) -> list[Comparison]:
-    """Of the grades in the cache."""
+    """Of the grades in the cache; of controls, too, where --controls asked for them now or
+    before."""
     comparisons = []
     for judge, group in itertools.product(judges, groups):
+        sources = group.sources()
+        controls = list(itertools.chain.from_iterable(group.controls.values()))
+        if args.controls or not judge.missing(controls, cache):
+            sources |= group.controls
         score = partial(judge.scores, cache=cache)
-        comparisons.append(compare(judge.name, group, chat_sources(group, args), score))
+        comparisons.append(compare(judge.name, group, sources, score))
     return comparisons
 
 

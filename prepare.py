@@ -172,13 +172,16 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
 
 
 def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
-    """The stories of all files. After each file, prints how many it has and how long they are."""
+    """The stories of all files. Prints how many each file has, and how long they are; of many
+    files, only the fewest and the most."""
+    n_stories = {}
     for path in paths:
         lengths = array.array("Q")
         how = dict(split_on=args.split_on, headers=args.headers, column=args.column)
         for story in read_files([path], **how):
             lengths.append(len(story))
             yield story
+        n_stories[path] = len(lengths)
         if not lengths:
             continue
         median = int(np.median(lengths))
@@ -187,6 +190,11 @@ def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
             tqdm.write(f"{path}: {len(lengths):,} stories, {sizes}")
         if max(lengths) > LONG_STORY * median:
             tqdm.write(f"WARNING {path}: is its longest story a single one? See --split_on")
+    if len(paths) > SHOWN_FILES:
+        fewest = min(n_stories, key=n_stories.get)
+        most = max(n_stories, key=n_stories.get)
+        between = f"from {n_stories[fewest]:,} ({fewest}) to {n_stories[most]:,} ({most})"
+        tqdm.write(f"{len(paths)} files, with {between} stories each")
 
 
 def builtin_texts(corpus: str, n: int, seed: int) -> Iterator[str]:
@@ -418,11 +426,11 @@ def warnings(meta: dict) -> Iterator[str]:
     train = meta["splits"]["train"]
     val = meta["splits"]["val"]
     counts = meta["cleaning"]
-    tokens_per_story = train["tokens"] / train["stories"]
+    bytes_per_story = train["bytes"] / train["stories"]
     bytes_per_token = train["bytes"] / train["tokens"]
-    if not 60 < tokens_per_story < 1500:
+    if not 250 < bytes_per_story < 6000:
         question = "is each one a story? See --split_on"
-        yield f"a story has {tokens_per_story:.0f} tokens on average: {question}"
+        yield f"a story has {bytes_per_story:,.0f} bytes on average: {question}"
     if counts[TRUNCATED] > 0.03 * counts["stories read"]:
         reason = "as they do not end with a whole sentence; --raw keeps all"
         yield f"{counts[TRUNCATED]:,} stories were dropped, {reason}"

@@ -184,9 +184,11 @@ def number_columns(table: Table) -> list[bool]:
 
 
 def to_text(result: Result) -> str:
-    """For a terminal; the tables are Markdown, too."""
+    """For a terminal, without definitions, which are long; the tables are Markdown, too."""
     parts = []
     for table in result.tables:
+        if table.facts.get("kind") == "definitions":
+            continue
         parts.append(table.title)
         if table.rows:
             parts.append(table_text(*cells_of(table), is_number=number_columns(table)))

@@ -29,6 +29,7 @@ Grades = Mapping[str, Sequence[dict[str, float] | None]]
 FEWEST_PROMPTS = 12
 ALPHA = 0.05  # the chance that any of a table's differences is called clear although none exists
 BLIND = "the judge fails the controls of this score"
+TOO_FEW = f"controls of fewer than {FEWEST_PROMPTS} prompts: too few to test this score"
 UNTESTED = "no control tests this score"
 OWN_WORDS = "stories by the judge itself, which overrates them: not compared"
 
@@ -78,11 +79,16 @@ class Comparison:
         """Why not to believe a score; "" if it passes its controls, or is a metric."""
         if not self.judge:
             return ""
-        if not any(
-            (score, control) in self.wins for control in score_of(self.judge, score).tested_by
-        ):
+        tests = [(score, control) for control in score_of(self.judge, score).tested_by]
+        if not any(test in self.wins for test in tests):
             return UNTESTED
-        return BLIND if self.failed_controls(score) else ""
+        failed = self.failed_controls(score)
+        if not failed:
+            return ""
+        return TOO_FEW if self.fewest_prompts(score, failed) < FEWEST_PROMPTS else BLIND
+
+    def fewest_prompts(self, score: str, controls: Sequence[str]) -> int:
+        return min(self.wins[score, control][1] for control in controls)
 
     # ---- Tables ----
     def tables(self) -> list[Table]:
@@ -108,12 +114,15 @@ class Comparison:
         notes = {name: self.doubt(name) for name in self.scores if self.doubt(name)}
         if not self.judge:
             formats["bpb"] = score_of("", "bpb").form
+        about = f"Means over {len(self.group.prompts)} prompts, 95% intervals."
+        if self.n_failed:
+            about = "Means over the prompts of graded stories, 95% intervals."
         return Table(
             f"Scores of {self.group.title} {self.by}",
             rows,
             formats,
             notes | dict.fromkeys(self.own, OWN_WORDS),
-            f"Means over {len(self.group.prompts)} prompts, 95% intervals.",
+            about,
             {"kind": "scores", "judge": self.judge},
         )
 
@@ -217,7 +226,7 @@ class Comparison:
         for name in self.scores:
             failed = self.failed_controls(name)
             if failed:
-                n = min(self.wins[name, control][1] for control in failed)
+                n = self.fewest_prompts(name, failed)
                 few = f"; with {n} prompts any judge may seem so" if n < FEWEST_PROMPTS else ""
                 cannot = f"cannot tell the true ending from {' nor '.join(failed)}"
                 yield f"{name}: {self.judge} {cannot}{few}"

@@ -10,11 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from nanostories.grading.comparisons import BLIND, UNTESTED, Comparison
+from nanostories.grading.comparisons import BLIND, TOO_FEW, UNTESTED, Comparison
 from nanostories.grading.scores import TRUE_ENDING, score_of
 
-COLORS = {"": "#5b8db8", BLIND: "#b8b8b8", UNTESTED: "white"}
-LABELS = {"": "", BLIND: "\n(controls failed)", UNTESTED: "\n(untested)"}
+COLORS = {"": "#5b8db8", BLIND: "#b8b8b8", TOO_FEW: "white", UNTESTED: "white"}
+LABELS = {
+    "": "",
+    BLIND: "\n(controls failed)",
+    TOO_FEW: "\n(too few controls)",
+    UNTESTED: "\n(untested)",
+}
 
 
 def scores_figure(comparisons: Sequence[Comparison]) -> Figure:

@@ -230,3 +230,12 @@ def test_input_streams_through(tmp_path):
         said = subprocess.check_output(command, cwd=ROOT, text=True)
         peaks.append(int(said.split()[-1]) // 1024)  # MB
     assert peaks[1] - peaks[0] < 16
+
+
+def test_of_many_files_the_smallest_and_the_largest_are_named(tmp_path, capfd):
+    (tmp_path / "texts").mkdir()
+    for i in range(30):
+        write_stories(tmp_path / "texts" / f"{i}.txt", STORIES[10 * i : 10 * i + 2 + i % 9])
+    run_prepare("--input", tmp_path / "texts", "--name", "x", "--data_dir", tmp_path)
+    shown = capfd.readouterr().out
+    assert "30 files" in shown and "from 2 (" in shown and "to 10 (" in shown

@@ -8,7 +8,7 @@ import pytest
 from grade_fixtures import true_endings
 
 from nanostories.grading import pictures
-from nanostories.grading.comparisons import BLIND, FEWEST_PROMPTS, UNTESTED, Comparison
+from nanostories.grading.comparisons import BLIND, FEWEST_PROMPTS, TOO_FEW, UNTESTED, Comparison
 from nanostories.grading.controls import make_controls
 from nanostories.grading.groups import group_runs
 from nanostories.grading.scores import CHAT, CUT, SHUFFLED, SPOILED, TRUE_ENDING
@@ -98,8 +98,9 @@ def test_one_that_only_counts_words(kinds):
 @pytest.mark.parametrize("n, few", [(FEWEST_PROMPTS - 1, True), (FEWEST_PROMPTS, False)])
 def test_few_prompts_do_not_show_a_judge_to_be_blind(n, few):
     kinds = make_controls(true_endings(n))
-    lines = of_controls(kinds, lambda kind, story: 5).warnings()
-    assert any("any judge may seem so" in line for line in lines) == few
+    dull = of_controls(kinds, lambda kind, story: 5)
+    assert any("any judge may seem so" in line for line in dull.warnings()) == few
+    assert dull.doubt("consistency") == (TOO_FEW if few else BLIND)
     sees = of_controls(kinds, lambda kind, story: 10 if kind == TRUE_ENDING else 3)
     assert not failed(sees)
 

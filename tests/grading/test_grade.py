@@ -78,6 +78,14 @@ def test_nothing_is_asked_twice(grade_py, api, tmp_path):
     assert grade_py("--controls")[0] == 0 and len(api.requests) == asked + 10
 
 
+def test_controls_that_were_graded_are_kept(grade_py, api, tmp_path):
+    grade_py("--controls")
+    tests = rows_of(tmp_path / "out", "controls")
+    asked = len(api.requests)
+    grade_py()
+    assert rows_of(tmp_path / "out", "controls") == tests and len(api.requests) == asked
+
+
 def test_another_set_has_grades_of_its_own(grade_py, tmp_path):
     """Its stories never mix with those of the evaluation."""
     out = tmp_path / "out"
