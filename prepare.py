@@ -173,28 +173,30 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
 
 def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
     """The stories of all files. Prints how many each file has, and how long they are; of many
-    files, only the fewest and the most."""
-    n_stories = {}
+    files, only the fewest and the most. Warns of a story that is far longer than most."""
+    lengths = {}  # characters of each story, by file
+    how = dict(split_on=args.split_on, headers=args.headers, column=args.column)
     for path in paths:
-        lengths = array.array("Q")
-        how = dict(split_on=args.split_on, headers=args.headers, column=args.column)
+        lengths[path] = array.array("Q")
         for story in read_files([path], **how):
-            lengths.append(len(story))
+            lengths[path].append(len(story))
             yield story
-        n_stories[path] = len(lengths)
-        if not lengths:
-            continue
-        median = int(np.median(lengths))
-        if len(paths) <= SHOWN_FILES:
-            sizes = f"median {median:,} characters, longest {max(lengths):,}"
-            tqdm.write(f"{path}: {len(lengths):,} stories, {sizes}")
-        if max(lengths) > LONG_STORY * median:
-            tqdm.write(f"WARNING {path}: is its longest story a single one? See --split_on")
+        if len(paths) <= SHOWN_FILES and lengths[path]:
+            median = int(np.median(lengths[path]))
+            sizes = f"median {median:,} characters, longest {max(lengths[path]):,}"
+            tqdm.write(f"{path}: {len(lengths[path]):,} stories, {sizes}")
     if len(paths) > SHOWN_FILES:
-        fewest = min(n_stories, key=n_stories.get)
-        most = max(n_stories, key=n_stories.get)
-        between = f"from {n_stories[fewest]:,} ({fewest}) to {n_stories[most]:,} ({most})"
+        fewest = min(paths, key=lambda path: len(lengths[path]))
+        most = max(paths, key=lambda path: len(lengths[path]))
+        between = f"from {len(lengths[fewest]):,} ({fewest}) to {len(lengths[most]):,} ({most})"
         tqdm.write(f"{len(paths)} files, with {between} stories each")
+    if not any(lengths.values()):
+        return
+    median = np.median(np.concatenate(list(lengths.values())))
+    long = [path for path in paths if max(lengths[path], default=0) > LONG_STORY * median]
+    if long:
+        others = f" and of {len(long) - 1} more files" if len(long) > 1 else ""
+        tqdm.write(f"WARNING is the longest story of {long[0]}{others} a single one? See --split_on")
 
 
 def builtin_texts(corpus: str, n: int, seed: int) -> Iterator[str]:
