@@ -196,7 +196,8 @@ def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
     long = [path for path in paths if max(lengths[path], default=0) > LONG_STORY * median]
     if long:
         others = f" and of {len(long) - 1} more files" if len(long) > 1 else ""
-        tqdm.write(f"WARNING is the longest story of {long[0]}{others} a single one? See --split_on")
+        question = f"is the longest story of {long[0]}{others} a single one?"
+        tqdm.write(f"WARNING {question} See --split_on")
 
 
 def builtin_texts(corpus: str, n: int, seed: int) -> Iterator[str]:
