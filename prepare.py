@@ -175,8 +175,9 @@ def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
     """The stories of all files. After each file, prints how many it has and how long they are."""
     for path in paths:
         lengths = array.array("Q")
-        how = dict(split_on=args.split_on, headers=args.headers, column=args.column)
-        for story in read_files([path], **how):
+        for story in read_files(
+            [path], split_on=args.split_on, headers=args.headers, column=args.column
+        ):
             lengths.append(len(story))
             yield story
         if not lengths:
@@ -314,7 +315,10 @@ def prepare(
     share of `train`.
     """
     if os.path.lexists(directory):
-        require_corpus(directory)
+        try:
+            read_meta(directory)
+        except UserError as error:
+            raise UserError(f"{error}; choose another --name, or move it away") from None
     parent = directory.parent
     parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -351,14 +355,6 @@ def prepare(
         if options.headers:
             meta["headers"] = options.headers
         write_corpus(directory, meta, spools, tokenizer)
-
-
-def require_corpus(directory: Path) -> None:
-    """UserError if something else has the name."""
-    try:
-        read_meta(directory)
-    except UserError as error:
-        raise UserError(f"{error}; choose another --name, or move it away") from None
 
 
 def write_corpus(

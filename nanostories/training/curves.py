@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from nanostories.cli import UserError
+from nanostories.training.run_directory import read_log
 
 POINTS = 8000  # in a figure, of all curves together: keeps the picture of forty runs small
 DASHES = ("-", "--", ":", "-.")
@@ -22,8 +23,6 @@ PANELS = (("tokens (millions)", "tokens", 1e6), ("minutes of training", "seconds
 
 def read_curve(path: Path) -> list[dict]:
     """The complete rows of log.csv: numbers, or None where a cell is empty."""
-    from nanostories.training.run_directory import read_log  # here, as it imports torch
-
     rows = []
     for row in read_log(path):
         try:

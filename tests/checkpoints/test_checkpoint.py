@@ -1,6 +1,7 @@
 """Damaged checkpoints are refused in one line, code in them is never run, and runs are found by
 their directories."""
 
+import math
 import random
 import re
 import shutil
@@ -98,10 +99,12 @@ def test_instead_of_a_run_that_does_not_exist_those_that_do_are_named(tmp_path, 
 
 def test_a_deleted_best_is_said_and_a_kept_checkpoint_never_had_one(tmp_path, capsys):
     run = tmp_path / "run"
-    save_run(run, model_to_probe(), optimizers=[])
+    save_run(run, model_to_probe(), optimizers=[], best_val_loss=2.0)
     save_run(run, model_to_probe(), name="best.pt")
     save_run(run / "step-5", model_to_probe())
-    for path in (run, run / "ckpt.pt", run / "step-5"):
+    stopped = tmp_path / "stopped"  # before its first evaluation
+    save_run(stopped, model_to_probe(), optimizers=[], best_val_loss=math.inf)
+    for path in (run, run / "ckpt.pt", run / "step-5", stopped):
         load_checkpoint(path)
     assert capsys.readouterr().err == ""
     (run / "best.pt").unlink()
