@@ -78,7 +78,6 @@ from nanostories.corpus.word_forms import language_warning
 from nanostories.files import set_aside, sha256_of
 
 SAMPLE_BYTES = 100_000_000  # training text from which the vocabulary is learned
-SHOWN_FILES = 20  # more would flood the screen
 LONG_STORY = 20  # times as long as the median: probably several stories in one
 VAL_STORIES = 250  # to hold out, if there are enough
 
@@ -183,9 +182,8 @@ def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
         if not lengths:
             continue
         median = int(np.median(lengths))
-        if len(paths) <= SHOWN_FILES:
-            sizes = f"median {median:,} characters, longest {max(lengths):,}"
-            tqdm.write(f"{path}: {len(lengths):,} stories, {sizes}")
+        sizes = f"median {median:,} characters, longest {max(lengths):,}"
+        tqdm.write(f"{path}: {len(lengths):,} stories, {sizes}")
         if max(lengths) > LONG_STORY * median:
             tqdm.write(f"WARNING {path}: is its longest story a single one? See --split_on")
 

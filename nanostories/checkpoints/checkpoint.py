@@ -2,7 +2,7 @@
 The checkpoints that train.py writes: best.pt and ckpt.pt in a run's directory, and
 step-1000/ckpt.pt along the way.
 
->>> model, tokenizer = load_run("out/demo")   # the best model so far, and its tokenizer
+>>> model = from_checkpoint(load_checkpoint("out/demo"))   # the best one so far
 """
 
 import io
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from safetensors import SafetensorError
 
 from nanostories.cli import UserError
-from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.files import read_json, write_bytes
 
 # torch takes seconds to import, and listing runs needs none of it: only functions import it.
@@ -110,19 +109,11 @@ def from_checkpoint(checkpoint: dict) -> "GPTNeo":
     return model.eval()
 
 
-def load_run(run: str | Path) -> tuple["GPTNeo", Tokenizer]:
-    checkpoint = load_checkpoint(run)
-    tokenizer = Tokenizer(**checkpoint["vocabulary"])
-    return from_checkpoint(checkpoint), tokenizer
-
-
 # ---- Finding runs ----
-def newest_run(out_dir: str | Path = "out") -> Path:
-    checkpoints = list(Path(out_dir).glob("*/ckpt.pt"))
+def newest_run() -> Path:
+    checkpoints = list(Path("out").glob("*/ckpt.pt"))
     if not checkpoints:
-        raise UserError(
-            f"no run under {out_dir}/ yet: train one with `python train.py`, or name one"
-        )
+        raise UserError("no run under out/ yet: train one with `python train.py`, or name one")
     return max(checkpoints, key=lambda path: path.stat().st_mtime).parent
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from model import GPTNeo, GPTNeoConfig
-from nanostories.checkpoints.checkpoint import load_run, load_tensors
+from nanostories.checkpoints.checkpoint import from_checkpoint, load_checkpoint, load_tensors
 from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import BPE_PATTERN, END_OF_TEXT, GPT2_PATTERN, Tokenizer, gpt2
 from nanostories.files import read_json, write_bytes, write_json
@@ -30,7 +30,8 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # in the order of preferen
 def load_model(name: str) -> tuple[GPTNeo, Tokenizer]:
     """The model and tokenizer of a run, a checkpoint, or hf:ID-or-directory."""
     if not name.startswith("hf:"):
-        return load_run(name)
+        checkpoint = load_checkpoint(name)
+        return from_checkpoint(checkpoint), Tokenizer(**checkpoint["vocabulary"])
     directory = model_directory(name.removeprefix("hf:"))
     model = load_hf(directory)
     tokenizer = load_hf_tokenizer(directory)

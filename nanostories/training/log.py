@@ -129,5 +129,6 @@ def print_settings(run: Path, state: TrainingState, ranks: Ranks) -> None:
         windows = f"{config.block_size // 4} tokens until step {config.short_window_steps}"
         facts["windows"] = f"{windows} (validation loss is high before)"
     print(f"{run}:", ", ".join(f"{name} {value}" for name, value in facts.items()))
-    if state.device.type == "cpu" and free_cores() < torch.get_num_threads():
-        print(f"Other programs are using the CPU: OMP_NUM_THREADS={free_cores()} may be faster")
+    n_free = free_cores()
+    if state.device.type == "cpu" and n_free < torch.get_num_threads():
+        print(f"Other programs are using the CPU: OMP_NUM_THREADS={n_free} may be faster")

@@ -17,8 +17,8 @@ from nanostories.checkpoints.checkpoint import (
     from_checkpoint,
     kept_checkpoints,
     load_checkpoint,
-    load_run,
 )
+from nanostories.checkpoints.huggingface import load_model
 from nanostories.corpus.instruct_headers import story_tokens
 from nanostories.corpus.token_files import load_meta_and_tokens
 from nanostories.device import no_compile_reason
@@ -89,7 +89,7 @@ def test_the_clock_and_the_time_to_go(config, slow_steps, capsys, monkeypatch):
     rows = log_of(run)
     assert [float(row["seconds"]) for row in rows] == [4, 8, 13]
     assert {row["tokens_per_s"] for row in rows} == {"128"}
-    mfu = 128 * load_run(run)[0].flops_per_token(16) / 1000
+    mfu = 128 * load_model(str(run))[0].flops_per_token(16) / 1000
     # none for short windows, which take fewer FLOPs
     assert [row["mfu"] for row in rows] == ["", f"{mfu:.4f}", f"{mfu:.4f}"]
     shown = [line for line in capsys.readouterr().out.splitlines() if "to go" in line]
@@ -104,7 +104,7 @@ def test_the_clock_and_the_time_to_go(config, slow_steps, capsys, monkeypatch):
 def expected_validation(run: Path, tokens: np.ndarray) -> tuple[float, float]:
     """Loss and bpb of a run's last weights, window by window, from plain logits. Every token of a
     story counts once."""
-    model, tokenizer = load_run(run / "ckpt.pt")
+    model, tokenizer = load_model(str(run / "ckpt.pt"))
     config = TrainConfig(**load_checkpoint(run / "ckpt.pt")["train_config"])
     is_end = tokens == tokenizer.end_of_text
     text = torch.from_numpy(tokens.astype(np.int64))
