@@ -56,6 +56,7 @@ from nanostories.corpus.cleaning import (
 from nanostories.corpus.sources import (
     ANY,
     BUILTIN,
+    COLUMNS,
     CORPORA,
     DOWNLOADS,
     HEADERS,
@@ -104,8 +105,11 @@ def parse_args() -> argparse.Namespace:
     split_help = "what stands between stories in a .txt, beside <|endoftext|>: "
     split_help += r"'\n\s*\n' is a blank line"
     parser.add_argument("--split_on", type=pattern, metavar="PATTERN", help=split_help)
-    column_help = "of the stories in a .csv, .jsonl or .parquet (default: text or story)"
-    parser.add_argument("--column", metavar="NAME", help=column_help)
+    column_help = (
+        "of the stories in a .csv, .jsonl or .parquet (default: text or story); of several"
+    )
+    column_help += " names, the first that a file has"
+    parser.add_argument("--column", nargs="+", default=COLUMNS, metavar="NAME", help=column_help)
     headers_help = "with --input: add headers (of the rows, if any)"
     parser.add_argument("--headers", action="store_true", help=headers_help)
     parser.add_argument("--name", help="of the new directory in data_dir (default: the corpus's)")
@@ -140,7 +144,7 @@ def mistakes(args: argparse.Namespace) -> list[tuple[bool, str]]:
     name_rule = "must consist of letters, digits, - _ and . only (with --input it is required)"
     return [
         (
-            args.corpus and (args.val or args.headers or args.split_on or args.column),
+            args.corpus and (args.val or args.headers or args.split_on or args.column != COLUMNS),
             "--val, --headers, --split_on and --column are for --input",
         ),
         (args.split_on and not has_text_files, "--split_on is for .txt files"),
@@ -175,7 +179,7 @@ def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
     """The stories of all files. Prints how many each file has, and how long they are; of many
     files, only the fewest and the most. Warns of a story that is far longer than most."""
     lengths = {}  # characters of each story, by file
-    how = dict(split_on=args.split_on, headers=args.headers, column=args.column)
+    how = dict(split_on=args.split_on, headers=args.headers, columns=args.column)
     for path in paths:
         lengths[path] = array.array("Q")
         for story in read_files([path], **how):
@@ -325,7 +329,10 @@ def prepare(
     share of `train`.
     """
     if os.path.lexists(directory):
-        require_corpus(directory)
+        try:
+            read_meta(directory)
+        except UserError as error:
+            raise UserError(f"{error}; choose another --name, or move it away") from None
     parent = directory.parent
     parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -362,14 +369,6 @@ def prepare(
         if options.headers:
             meta["headers"] = options.headers
         write_corpus(directory, meta, spools, tokenizer)
-
-
-def require_corpus(directory: Path) -> None:
-    """UserError if something else has the name."""
-    try:
-        read_meta(directory)
-    except UserError as error:
-        raise UserError(f"{error}; choose another --name, or move it away") from None
 
 
 def write_corpus(
@@ -476,7 +475,7 @@ def options_of(args: argparse.Namespace) -> Options:
         vocab_size = 4096
         n_stories = args.stories
     elif args.input and not args.val and not args.val_share:
-        stories = read_files(args.input, split_on=args.split_on, column=args.column)
+        stories = read_files(args.input, split_on=args.split_on, columns=args.column)
         n_stories = sum(1 for _ in itertools.islice(stories, n_stories))
     vocabulary = args.vocabulary or "cut"
     if args.vocabulary_of:

@@ -78,19 +78,18 @@ def stop_signal(ranks: Ranks):
     received = []
 
     def receive(number, frame):
-        if received and ranks.size == 1:
-            # Leaving waits for threads that compile; one more then ends it, without a traceback.
-            handlers.update(dict.fromkeys(signals, signal.SIG_DFL))
-            raise KeyboardInterrupt
         if ranks.rank == 0 and not received:
             print("\nstopping after this step; Ctrl-C again ends at once", file=sys.stderr)
         received.append(number)
+        if ranks.size == 1:
+            signal.signal(number, signal.SIG_DFL)
 
     def has_arrived() -> bool:
         return ranks.max(len(received)) > 0
 
-    signals = (signal.SIGINT, signal.SIGTERM)
-    handlers = {number: signal.signal(number, receive) for number in signals}
+    handlers = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handlers[number] = signal.signal(number, receive)
     try:
         yield has_arrived
     finally:
