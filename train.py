@@ -336,10 +336,8 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
             print("to learn much: give it a longer --max_minutes, or a machine that is less busy")
             if steps <= config.short_window_steps:
                 short = config.block_size // 4
-                print(
-                    f"All of these read {short} tokens at most; stories may fall apart after them. With so"
-                )
-                print("few steps, --short_window_steps=0 reads whole windows from the start.")
+                print(f"All of these read {short} tokens at most; stories may fall apart after")
+                print("them. With so few steps, --short_window_steps=0 reads longer ones at once.")
     print(f"\nEverything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 
