@@ -184,21 +184,22 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
         print(f"{usage}\nSettings, for config files (a line each) and as --name=value:\n")
         print(inspect.getsource(TrainConfig).partition("    def __post_init__")[0])
         sys.exit()
-    for arg in args:
-        if arg.removeprefix("--") in DEFAULTS:
-            raise UserError(f"{arg}: needs a value, as {arg}=VALUE")
     resume = "--resume" in args
-    paths = [Path(arg) for arg in args if not arg.startswith("-")]
+    paths = []
+    given = {}
+    for arg in args:
+        name, equals, text = arg.removeprefix("--").partition("=")
+        if not arg.startswith("-"):
+            paths.append(Path(arg))
+        elif name in DEFAULTS and not equals:
+            raise UserError(f"{arg}: needs a value, as {arg}=VALUE")
+        elif arg != "--resume":
+            given[name] = parse_setting(name, text, arg)
     if not paths:
         paths = [ROOT / "configs" / "demo.py"]
     settings = {}
     for path in paths:
         settings |= read_run(path) if resume and path.is_dir() else read_config(path)
-    given = {}
-    for arg in args:
-        if arg.startswith("-") and arg != "--resume":
-            name, _, text = arg.removeprefix("--").partition("=")
-            given[name] = parse_setting(name, text, arg)
     words = [path.stem for path in paths]
     data = settings.get("data", DEFAULTS["data"])
     if given.get("data", data) != data:

@@ -69,7 +69,7 @@ class TrainingState:
     def means(self) -> tuple[float, float]:
         """Loss and gradient norm since the log's last row."""
         loss, norm, steps = self.sums.tolist()
-        return loss / max(steps, 1), norm / max(steps, 1)
+        return loss / steps, norm / steps
 
     def check_finite(self) -> None:
         """Waits for the device. UserError if the loss or a gradient is infinite or NaN."""
