@@ -92,7 +92,10 @@ def export_page(model, backend, path: Path, title: str, introduction: str) -> No
             needed = f"{claim.low:.0%} to {claim.high:.0%}"
             verdict = "holds" if claim.holds else "does not hold"
             rows.append([lesson.kind, claim.text, f"{claim.measured:.1%}", needed, verdict])
-    print(table_text(["lesson", "claim", "measured", "needed", ""], rows))
+    if rows:
+        print(table_text(["lesson", "claim", "measured", "needed", ""], rows))
+    else:
+        print("no lessons: no name comes twice in the stories that this model told for them")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content)
     size = f"{len(content) / 1e6:.1f} MB"

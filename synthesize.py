@@ -295,6 +295,8 @@ def describe(name: str, stories: Sequence[dict]) -> Table:
     for column, values in checks.items():
         row[column] = sum(values) / len(values) if values else None
     about = "Dialogue is the only feature that is checked."
+    if any(story["language"] != "English" for story in stories):
+        about += " Words count only in the form requested: inflections are known in English alone."
     formats = dict.fromkeys(checks, ".1%")
     return Table("Requests", [row], formats, about=about, facts={"kind": "requests"})
 

@@ -211,6 +211,7 @@ def test_another_language_takes_its_own_words_and_plain_takes_none(write, tmp_pa
 def test_what_was_requested_is_counted():
     story = dict(text='Tom ran. "No," said Mia.', words=["run", "sing"], features=["Dialogue"])
     plain = dict(text="Tom ran.", words=[], features=[])
+    story["language"] = plain["language"] = "English"
     (row,) = synthesize.describe("mine", [story, plain]).rows
     (nothing,) = synthesize.describe("plain", [plain]).rows
     assert row["words used"] == 1 / 2 and row["stories"] == 2

@@ -10,6 +10,7 @@ models wrote has one grade.
 
 import hashlib
 import itertools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,8 +104,10 @@ def values_by_judge(comparisons: Sequence[Comparison]) -> dict:
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> list[float]:
-    """[value, low, high]"""
+    """[value, low, high]; NaN if a judge gave all stories the same grade"""
     from scipy.stats import pearsonr, rankdata  # here, as SciPy is slow to import
 
+    if min(len(set(a)), len(set(b))) == 1:
+        return [math.nan] * 3
     found = pearsonr(rankdata(a), rankdata(b))
     return [found.statistic, *found.confidence_interval()]

@@ -7,6 +7,7 @@ Story(opening='Once upon a time, Mia had a', completion=' red ball.', instructio
 """
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,6 +80,12 @@ class Run:
         return self.model.evaluation_corpus() if self.model else None
 
 
+def by_numbers(path: Path) -> list[str | int]:
+    """For sorting: step-8 before step-23."""
+    parts = re.split(r"(\d+)", str(path))
+    return [int(part) if part.isdecimal() else part for part in parts]
+
+
 def read_runs(
     directories: Sequence[Path], name: str = EVAL, n_prompts: int | None = None
 ) -> tuple[list[Run], Path]:
@@ -99,7 +106,7 @@ def read_runs(
     for directory in directories:
         found |= {path.resolve() for path in directory.rglob("samples/*.jsonl")}
     runs = []
-    for directory in sorted({path.parent.parent for path in found}):
+    for directory in sorted({path.parent.parent for path in found}, key=by_numbers):
         path = set_file(directory, name)
         rows = read_rows(path)
         if n_prompts:

@@ -61,7 +61,7 @@ function connectLessons() {
   const reason = failed
     ? `${failed.text}: ${percent(failed.measured)}, where ${needed(failed)} is needed.`
     : "no name comes twice in its stories.";
-  $("lessons").textContent = `No lessons: what they claim does not hold for this model. ${reason}`;
+  $("lessons").textContent = `No lessons, as what they claim does not hold for this model: ${reason}`;
 }
 
 function holds({ measured, low, high }) {

@@ -127,10 +127,11 @@ def test_agreement_is_spearmans():
     a = rng.normal(size=len(stories))
     b = a + rng.normal(size=len(stories))
     comparisons = []
-    for judge, values in (("a", a), ("b", b)):
+    for judge, values in (("a", a), ("b", b), ("same for all", np.full(len(stories), 4.5))):
         grades = {TRUE_ENDING: [{"plot": float(value)} for value in values]}
         comparisons.append(Comparison(judge, group, grades))
-    (row,) = agreement(comparisons).rows
+    row, *of_no_order = agreement(comparisons).rows
+    assert np.isnan([row["rank correlation"] for row in of_no_order]).all()
     value, low, high = row["rank correlation"]
     assert value == pytest.approx(spearmanr(a, b).statistic)
     interval = [np.arctanh(value) - np.arctanh(low), np.arctanh(high) - np.arctanh(value)]

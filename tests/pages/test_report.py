@@ -125,10 +125,11 @@ def overview(out) -> tuple[str, dict[str, dict]]:
     return section, {row[0]: dict(zip(head, row)) for row in rows}
 
 
+GRADED = {"stories": 9, "ungraded": 0}
 SCORES = [
-    {"run": "a", "consistency": [0.5, 0.4, 0.6]},
-    {"run": "b", "consistency": [0.8, 0.7, 0.9]},
-    {"run": "(true ending)", "consistency": [1.0, 0.9, 1.1]},
+    {"run": "a"} | GRADED | {"consistency": [0.5, 0.4, 0.6]},
+    {"run": "b"} | GRADED | {"consistency": [0.8, 0.7, 0.9]},
+    {"run": "(true ending)"} | GRADED | {"consistency": [1.0, 0.9, 1.1]},
 ]
 
 
@@ -174,10 +175,27 @@ def test_the_overview_joins_what_the_commands_found(out):
 def test_a_figure_with_a_note_makes_no_other_the_best(out, c, n_bold):
     """b has a note, and is better than a; c is worse than a, or better than both."""
     shutil.copytree(out / "a", out / "c")
-    scores = [*SCORES[:2], {"run": "c", "consistency": c}]
+    scores = [*SCORES[:2], {"run": "c"} | GRADED | {"consistency": c}]
     notes = {"b": "stories by the judge itself"}
     save_table(out / "grades.json", "scores", scores, notes=notes, judge="x", set="eval")
     assert overview(out)[0].count("<b>0.") == n_bold
+
+
+def test_the_overview_has_one_judge_and_all_who_wrote_stories(out):
+    """The judge that graded most stories, not the first; also of models that were not trained
+    here."""
+    write_samples(out / "api--x" / "temperature-0.6" / "samples/eval.jsonl", ["Once"], " upon.")
+    few = [row | {"ungraded": 8, "consistency": [9.0, 8.0, 10.0]} for row in SCORES]
+    rows = [*SCORES, {"run": "api--x/temperature-0.6"} | GRADED | {"consistency": [0.7, 0.6, 0.8]}]
+    tables = []
+    for judge, graded in (("human:Anna", few), ("lm:x", rows)):
+        facts = {"kind": "scores", "judge": judge, "set": "eval"}
+        tables.append(Table("", graded, facts=facts))
+    save(out / "grades.json", "grade.py", tables)
+    section, found = overview(out)
+    assert found["api--x/temperature-0.6"]["consistency"] == "0.70 [0.60, 0.80]"
+    assert found["(true endings)"]["consistency"] == "1.00 [0.90, 1.10]"
+    assert "by lm:x" in section and "Anna" not in section and "</i> upon." in section
 
 
 def test_the_overview_takes_results_of_today_and_says_what_is_out_of_date(out):
