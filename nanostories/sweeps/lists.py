@@ -7,7 +7,7 @@ At the small scale a list is a scaled-down version of its figure: smaller shapes
 minutes on two cores. At the real scale the same runs are longer, on real stories.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,9 +37,13 @@ class Runs:
 
     variants: Mapping[str, dict]  # {name: settings of train.py that differ from the scale's}
     steps: int = 0  # length of each run; 0: nothing is trained
-    budgets: tuple[float, ...] = ()  # training FLOPs
+    budgets: Sequence[float] = ()  # training FLOPs
     models: tuple[str, ...] = ()  # as in sample.py --model; beside the runs, if there are any
     prompts: tuple[Path, ...] = ()  # a file of beginnings, in place of validation stories
+
+    @property
+    def trains(self) -> bool:
+        return bool(self.steps or self.budgets)
 
 
 @dataclass(frozen=True)
@@ -315,9 +319,9 @@ EXPERIMENTS = {
     ),
     "over_training": Experiment(
         "P, figure 3: scores over training and over the validation loss",
-        small=Runs(shapes("32-4-4 128-1-4 128-4-4", keep_checkpoints="5"), 300),
+        small=Runs(shapes("32-4-4 128-1-4 128-4-4", keep_checkpoints=5), 300),
         published=Runs(
-            shapes("64-2-16 64-8-16 256-2-16 256-8-16 768-2-16 768-8-16", keep_checkpoints="10"),
+            shapes("64-2-16 64-8-16 256-2-16 256-8-16 768-2-16 768-8-16", keep_checkpoints=10),
             7200,
             prompts=(BEGINNINGS,),
         ),
@@ -337,9 +341,9 @@ EXPERIMENTS = {
     "neurons": Experiment(
         "P and B: the tokens on which neurons fire, of the published 1M and of GPT-2-XL, too; kinds"
         " of words by layer, and by training step",
-        small=Runs(shapes("128-4-4", keep_checkpoints="3"), 300),
+        small=Runs(shapes("128-4-4", keep_checkpoints=3), 300),
         published=Runs(
-            shapes("64-8-16", keep_checkpoints="5"), 7200, models=(PUBLISHED[0], GPT2[-1])
+            shapes("64-8-16", keep_checkpoints=5), 7200, models=(PUBLISHED[0], GPT2[-1])
         ),
         measures=("neurons",),
         picture="neurons",

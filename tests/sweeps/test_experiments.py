@@ -92,7 +92,7 @@ def test_a_measure_is_current_if_its_command_and_sources_are(tmp_path, monkeypat
     command = ["grade.py", str(tmp_path), "--no_judge"]
 
     def is_current(*flags) -> bool:
-        return runner.is_current(Command([*command, *flags], result))
+        return runner.is_current(Command(result, [*command, *flags]))
 
     assert not is_current()
     source.write_text("{}")
@@ -109,17 +109,17 @@ def test_a_run_is_finished_if_its_settings_and_data_are_the_same(tmp_path):
     facts = trained_on(tmp_path / "data", "x")
     config = TrainConfig(data="x", data_dir=str(tmp_path / "data"), out_dir=str(tmp_path), name="a")
     run = PlannedRun("a", [], config, 1, 1, None)
-    sha256 = {run.data: facts["data_sha256"]}
     settings = vars(config)
     save_run(run.directory, model_to_probe(), **facts | {"train_config": settings})
     for done, expected in ((0.9, False), (1.0, True)):
         (run.directory / "log.csv").write_text(f"step,done\n1,{done}\n")
-        assert runner.is_finished(run, sha256) == expected
+        assert runner.is_finished(run) == expected
+    write_corpus(tmp_path / "data" / "x", ["Tom sat."], ["Mia sat."])
     with pytest.raises(UserError, match="other stories"):
-        runner.is_finished(run, {run.data: "other"})
+        runner.is_finished(run)
     save_run(run.directory, model_to_probe(), **facts | {"train_config": settings | {"seed": 1}})
     with pytest.raises(UserError, match="with seed=1, and now it would be 0"):
-        runner.is_finished(run, sha256)
+        runner.is_finished(run)
 
 
 def test_a_measure_that_fails_is_named(tmp_path, monkeypatch):
