@@ -24,8 +24,8 @@ def draw(models: Models) -> Figure:
     figure = Figure(figsize=(1 + 3.4 * len(models), 3.4), layout="constrained")
     panels = figure.subplots(1, len(models), squeeze=False, sharey=True)[0]
     for axes, (name, directory) in zip(panels, models):
-        preferred = {}  # layer -> the kinds that its neurons prefer
         rows = read_table(directory / "neurons.csv")
+        preferred = {}  # layer -> the kinds that its neurons prefer
         for row in rows:
             preferred.setdefault(int(row["layer"]), []).append(row["prefers"])
         layers = list(preferred)
@@ -44,19 +44,27 @@ def draw(models: Models) -> Figure:
 def examples(models: Models) -> Table:
     found = []
     for name, directory in models:
-        for part, file in {"MLP": "neurons.csv", "residual stream": "residual.csv"}.items():
-            rows = read_table(directory / file)
-            last = int(rows[-1]["layer"])
-            chosen = []
-            for layer, n in ((last, 2), (last - 1, 2), (last // 2, 1)):
-                chosen += [row for row in rows if int(row["layer"]) == layer][:n]
-            chosen.append(max(rows, key=lambda row: float(row["activation_1"])))
-            for row in chosen:
+        for part, file in (("MLP", "neurons.csv"), ("residual stream", "residual.csv")):
+            for row in choose(read_table(directory / file)):
                 tokens = [repr(row[f"token_{i}"]) for i in range(1, SHOWN + 1)]
-                neuron = f"{row['layer']}.{row['neuron']}"
-                cells = {"run": name, "part": part, "neuron": neuron}
-                cells["prefers"] = row["prefers"] or None
-                cells["highest"] = float(row["activation_1"])
-                found.append(cells | {"fires most on": " ".join(tokens)})
+                found.append(
+                    {
+                        "run": name,
+                        "part": part,
+                        "neuron": f"{row['layer']}.{row['neuron']}",
+                        "prefers": row["prefers"] or None,
+                        "highest": float(row["activation_1"]),
+                        "fires most on": " ".join(tokens),
+                    }
+                )
     about = "The last of each part is that with the largest activation of all."
-    return Table("Neurons", found, {"highest": ".1f"}, about=about, facts={"kind": "examples"})
+    return Table("Neurons", found, {"highest": ".1f"}, about=about)
+
+
+def choose(rows: list[dict]) -> list[dict]:
+    """The neurons to show, of all neurons of a part."""
+    last = int(rows[-1]["layer"])
+    chosen = []
+    for layer, n in ((last, 2), (last - 1, 2), (last // 2, 1)):
+        chosen += [row for row in rows if int(row["layer"]) == layer][:n]
+    return [*chosen, max(rows, key=lambda row: float(row["activation_1"]))]

@@ -45,8 +45,8 @@ def test_the_best_of_every_budget_and_its_size():
     rows += at(2.0, {10: 3.3, 20: 3.4})  # a second seed
     best = best_of_budgets(rows)
     first, *ends = best
-    assert first.size == pytest.approx(10**5.3) and not first.bound and first.n_layer == 2
-    found = [(own.variant, own.size, own.loss, own.bound) for own in ends]
+    assert first["size"] == pytest.approx(10**5.3) and not first["bound"] and first["n_layer"] == 2
+    found = [(row["variant"], row["size"], row["loss"], row["bound"]) for row in ends]
     assert found == [("m10", 10, 3.15, "at most"), ("m40", 40, 3.0, "at least")]
     assert fit_laws(best) == {}  # three budgets are too few
 
@@ -146,7 +146,7 @@ def test_seeds_share_a_point_and_a_model_without_a_size_is_a_level_across_the_pa
     assert [line.get_ydata()[0] for line in dotted] == [5]
     assert [text.get_text() for text in by_width.texts] == ["c"]
     # It has no settings, in which the runs would differ from it.
-    assert results.series_of(rows[0], rows, "n_embd") == ()
+    assert results.series_of(rows[0], rows, "n_embd") == []
 
 
 def test_the_losses_of_all_runs_are_in_one_picture(tmp_path):
