@@ -24,6 +24,7 @@ import shlex
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 from nanostories.cli import (
@@ -340,19 +341,11 @@ def show_training(runs: Sequence, scale: str) -> None:
     for run in runs:
         print("python train.py", shlex.join([f"configs/{Path(run.args[0]).name}", *run.args[1:]]))
         cost = [f"{run.parameters:,}", f"{run.tokens / 1e6:,.2f} M", f"{run.flops:.2e}"]
-        rows.append([run.config.name, *cost, duration(run.flops / speed)])
-    print(f"\n{table_text(['run', 'parameters', 'tokens', 'training FLOPs', 'time'], rows)}\n")
+        rows.append([run.config.name, *cost, str(timedelta(seconds=run.flops // speed))])
+    print(f"\n{table_text(['run', 'parameters', 'tokens', 'training FLOPs', 'h:mm:ss'], rows)}\n")
     flops = sum(run.flops for run in runs)
-    total = f"{duration(flops / speed)} at {speed:.2g} FLOP/s ({machine})"
-    print(f"{len(rows)} runs, {flops:.2e} FLOPs: {total}")
-
-
-def duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
+    total = timedelta(seconds=flops // speed)
+    print(f"{len(rows)} runs, {flops:.2e} FLOPs: {total} at {speed:.2g} FLOP/s ({machine})")
 
 
 def training_speed(scale: str) -> tuple[float, str]:

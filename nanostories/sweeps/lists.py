@@ -126,19 +126,15 @@ SCALES = {
 
 def shapes(names: str, **others) -> dict[str, dict]:
     """Settings by name; a name is width-layers-heads."""
-    sizes = {name: map(int, name.split("-")) for name in names.split()}
-    return {
-        name: dict(zip(("n_embd", "n_layer", "n_head"), size), **others)
-        for name, size in sizes.items()
-    }
+    found = {}
+    for name in names.split():
+        width, layers, heads = map(int, name.split("-"))
+        found[name] = dict(n_embd=width, n_layer=layers, n_head=heads, **others)
+    return found
 
 
 def named(prefix: str, variants: Mapping[str, dict], **others) -> dict[str, dict]:
     return {f"{prefix}{name}": settings | others for name, settings in variants.items()}
-
-
-def both_kinds(variants: dict[str, dict]) -> dict[str, dict]:
-    return named("gptneo-", variants) | named("gpt2-", variants, architecture="gpt2")
 
 
 def with_instruct(variants: dict[str, dict]) -> dict[str, dict]:
@@ -146,16 +142,21 @@ def with_instruct(variants: dict[str, dict]) -> dict[str, dict]:
     return variants | named("instruct-", variants, data="instruct")
 
 
-def dropouts(start: str = "", **settings) -> dict[str, dict]:
-    own = {f"{p:.1f}": settings | dict(dropout=p) for p in (0.0, 0.1, 0.2, 0.3)}
-    return named("zero-", own) | named("continued-", own, start_from=start)
+def both_kinds(variants: dict[str, dict]) -> dict[str, dict]:
+    return named("gptneo-", variants) | named("gpt2-", variants, architecture="gpt2")
 
 
-def compressors(widths: tuple[int, ...], **settings) -> dict[str, dict]:
-    kinds = ("gpt2", "compressor")
-    return {
-        f"{kind}-{w}": dict(settings, architecture=kind, n_embd=w) for w in widths for kind in kinds
-    }
+def dropouts(start: str, width: int) -> dict[str, dict]:
+    rates = {f"{p:.1f}": dict(dropout=p, n_embd=width) for p in (0.0, 0.1, 0.2, 0.3)}
+    return named("zero-", rates) | named("continued-", rates, start_from=start)
+
+
+def compressors(*widths: int, **others) -> dict[str, dict]:
+    found = {}
+    for width in widths:
+        for kind in ("gpt2", "compressor"):
+            found[f"{kind}-{width}"] = dict(others, architecture=kind, n_embd=width)
+    return found
 
 
 PUBLISHED = tuple(
@@ -240,8 +241,8 @@ EXPERIMENTS = {
     ),
     "dropout": Experiment(
         "A: scores by dropout, continued from trained weights, and from zero",
-        small=Runs(dropouts("zero-0.0", n_embd=64), 250),
-        published=Runs(dropouts("hf:roneneldan/TinyStories-3M", n_embd=128), 720),
+        small=Runs(dropouts("zero-0.0", 64), 250),
+        published=Runs(dropouts(PUBLISHED[1], 128), 720),
         measures=("scores", "probes"),
         axes=("dropout",),
         data=PUBLISHED_STORIES,
@@ -267,15 +268,15 @@ EXPERIMENTS = {
     ),
     "memory": Experiment(
         "B: MB of a training step by width and batch size, of GPT-2 and the compressor",
-        small=Runs(compressors((64, 128, 256))),
-        published=Runs(compressors((128, 256, 512))),
+        small=Runs(compressors(64, 128, 256)),
+        published=Runs(compressors(128, 256, 512)),
         measures=("memory",),
         axes=("n_embd",),
     ),
     "compressor": Experiment(
         "B: scores and loss curves of GPT-2 and of the compressor described there",
-        small=Runs(compressors((64, 128), n_layer=4, n_head=4), 200),
-        published=Runs(compressors((128, 256, 512)), 720),
+        small=Runs(compressors(64, 128, n_layer=4, n_head=4), 200),
+        published=Runs(compressors(128, 256, 512), 720),
         measures=("scores", "probes"),
         axes=("n_embd",),
         curves=True,
