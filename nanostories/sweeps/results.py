@@ -61,13 +61,12 @@ def show(
     about = f"{experiment.shows}. In brackets: 95% intervals, over seeds where there are some."
     tables = [Table(name, mean_rows(rows, measured), formats_of(measured), notes, about)]
     figure = None
-    places = [(subject.name, subject.directory) for subject in subjects]
     if experiment.picture == "law":
         tables += scaling_law.tables(rows)
         figure = scaling_law.draw(rows)
     elif experiment.picture == "neurons":
-        tables.append(neuron_kinds.examples(places))
-        figure = neuron_kinds.draw(places)
+        tables.append(neuron_kinds.examples(subjects))
+        figure = neuron_kinds.draw(subjects)
     elif experiment.picture == "panels":
         curves = [x.directory for x in subjects if x.run] if experiment.curves else []
         figure = draw(rows, measured, experiment.axes, curves)

@@ -129,21 +129,6 @@ def test_a_measure_that_fails_is_named(tmp_path, monkeypatch):
         runner.call(["grade.py", str(tmp_path / "nowhere"), "--no_judge"])
 
 
-@pytest.mark.parametrize(
-    "args, message",
-    [
-        ("shapes --data=tiny --only '900-*'", "--only 900-*: "),
-        ("shapes --data=tiny --seeds=0", "--seeds"),
-        ("shape", "invalid choice: 'shape'"),
-    ],
-)
-def test_mistakes_get_one_line(args, message, data_dir, tmp_path, command_line):
-    code, said = command_line(experiments, tmp_path)(f"{args} --data_dir={data_dir}")
-    said = code if isinstance(code, str) else said.err
-    assert message in said.strip().splitlines()[-1]  # below argparse's usage
-    assert not (tmp_path / "out").exists()
-
-
 def test_memory_says_where_it_is_measured(monkeypatch):
     """Windows has no module `resource`."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

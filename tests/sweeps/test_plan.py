@@ -104,10 +104,16 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
         ("heads --budgets=1e12", "--budgets"),
         ("heads --only_models=hf:x --steps=5", "--steps"),
         ("heads --dry_run --data=real", "not a corpus"),
+        ("shapes --dry_run --only=900-*", "--only 900-*: "),
+        ("shapes --seeds=0", "--seeds"),
+        ("shape", "invalid choice: 'shape'"),
     ],
 )
-def test_flags_that_do_not_suit_the_list(line, complaint, tmp_path, command_line):
-    assert complaint in command_line(experiments, tmp_path)(line)[0]
+def test_mistakes_are_named(line, complaint, tmp_path, command_line):
+    code, said = command_line(experiments, tmp_path)(line)
+    (said,) = f"{said.err}{code}".removesuffix("2").splitlines()
+    assert complaint in said
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
