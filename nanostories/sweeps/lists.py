@@ -20,7 +20,7 @@ PREPARED = {
         "tinystories",
         "--raw",
         "--vocab_size=50257",
-        "--name=tinystories-published",
+        f"--name={PUBLISHED_STORIES}",
     ),
     "real": (*REAL_STORIES, "--name=real"),
     "real-instruct": (*REAL_STORIES, "--name=real-instruct", "--headers"),
@@ -77,42 +77,35 @@ class Scale:
     """The settings that the runs of all lists share."""
 
     config: str
-    corpora: Mapping[str, str]  # {name in the lists: the corpus that stands for it at this scale}
+    corpora: dict[str, str]  # {name in the lists: the corpus that stands for it at this scale}
     warmup: float  # share of the steps
     # Upper limit of 1 / width, which suits every width tried (LOG.md); None: the config's
     learning_rate: float | None
     min_steps: int  # within a budget; with fewer, the batch size matters more than the model size
     n: int  # completions of each prompt
-    max_epochs: float = 4  # within a budget; more would measure repetition
 
 
+SMALL = Scale(
+    config="experiment.py",
+    corpora={
+        "tinystories": "builtin",
+        PUBLISHED_STORIES: "builtin",
+        "instruct": "builtin-instruct",
+        "instruct-ood": "builtin-instruct-ood",
+    },
+    warmup=0.05,
+    learning_rate=8e-3,
+    min_steps=20,
+    n=1,
+)
+REAL_CORPORA = SMALL.corpora | {
+    "tinystories": "real",
+    PUBLISHED_STORIES: "real",
+    "instruct": "real-instruct",
+}
 SCALES = {
-    "small": Scale(
-        config="experiment.py",
-        corpora={
-            "tinystories": "builtin",
-            PUBLISHED_STORIES: "builtin",
-            "instruct": "builtin-instruct",
-            "instruct-ood": "builtin-instruct-ood",
-        },
-        warmup=0.05,
-        learning_rate=8e-3,
-        min_steps=20,
-        n=1,
-    ),
-    "real": Scale(
-        config="experiment.py",
-        corpora={
-            "tinystories": "real",
-            PUBLISHED_STORIES: "real",
-            "instruct": "real-instruct",
-            "instruct-ood": "builtin-instruct-ood",
-        },
-        warmup=0.05,
-        learning_rate=1 / 32,
-        min_steps=20,
-        n=2,
-    ),
+    "small": SMALL,
+    "real": replace(SMALL, corpora=REAL_CORPORA, learning_rate=1 / 32, n=2),
     "published": Scale(  # a step has 655,360 tokens, so 720 steps are one epoch of TinyStories
         config="experiment_published.py",
         corpora={},

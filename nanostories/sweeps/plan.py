@@ -23,6 +23,7 @@ from nanostories.variants.contrastive import n_shuffled
 ROOT = Path(__file__).parents[2]
 # Steps, fewest and most: an evaluation takes time, and a kill loses the steps since.
 EVAL_INTERVALS = (50, 250)
+MAX_EPOCHS = 4  # within a budget; more would measure repetition
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +103,7 @@ def schedule(steps: int, width: int, scale: Scale) -> dict:
 
 def fits(run: PlannedRun, scale: Scale, corpus_tokens: int) -> bool:
     """Whether a budget gives a run of this size enough steps, and not too many epochs."""
-    few_epochs = run.tokens <= scale.max_epochs * corpus_tokens
+    few_epochs = run.tokens <= MAX_EPOCHS * corpus_tokens
     return few_epochs and run.config.max_steps >= scale.min_steps
 
 

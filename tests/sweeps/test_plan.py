@@ -9,7 +9,7 @@ from conftest import ROOT
 import experiments
 from model import GPTNeo, GPTNeoConfig
 from nanostories.sweeps.lists import EXPERIMENTS, SCALES
-from nanostories.sweeps.plan import PlannedRun, count_parameters_and_flops, plan_runs
+from nanostories.sweeps.plan import MAX_EPOCHS, PlannedRun, count_parameters_and_flops, plan_runs
 from nanostories.training.config import TrainConfig, parse_command_line
 
 META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=470_000_000, sha256="-")))
@@ -169,6 +169,6 @@ def test_scaling_takes_what_fits_the_budget(scale):
     runs, own = planned("scaling", scale), SCALES[scale]
     for run in runs:
         assert run.flops == pytest.approx(run.budget, rel=0.5 / own.min_steps)
-        assert run.config.max_steps >= own.min_steps and run.tokens <= own.max_epochs * 470e6
+        assert run.config.max_steps >= own.min_steps and run.tokens <= MAX_EPOCHS * 470e6
     for budget in EXPERIMENTS["scaling"].small.budgets if scale == "small" else ():
         assert len({run.variant for run in runs if run.budget == budget}) >= 3
