@@ -264,8 +264,10 @@ def find_subjects(
         subjects.append(Subject(run.config.name, model, run.directory, prompts_of, run))
     for name in listed.models:
         model = open_model(name)
-        # its path below out/, so that equal names of steps are told apart
-        label = "--".join(model.directory.parts[-2:]).removeprefix("out--")
+        label = name.removeprefix("hf:").replace("/", "--")
+        if model.kind == "run":
+            # its path below out/, so that equal names of steps are told apart
+            label = "--".join(model.directory.parts[-2:]).removeprefix("out--")
         subjects.append(Subject(label, model, directory / label, data))
     if not experiment.checkpoints:
         return subjects
