@@ -141,9 +141,9 @@ def run_experiment(args: argparse.Namespace) -> None:
     directory = args.out_dir / args.experiment
     if args.scale != "small":
         directory = args.out_dir / f"{args.experiment}-{args.scale}"
-    planned = plan_runs(listed, scale, args.seeds, directory, experiment.data, corpora)
-    runs = only(args.only, planned)
-    if planned and not runs:
+    runs = plan_runs(listed, scale, args.seeds, directory, experiment.data, corpora)
+    runs = only(args.only, runs)
+    if listed.variants and not runs:
         raise UserError(
             f"--only {' '.join(args.only)}: no such run of {args.experiment}; --dry_run lists them"
         )
