@@ -75,6 +75,8 @@ def show(name: str, directory, subjects: list[Subject], **changes) -> list[Table
 def test_the_table_has_logs_probes_and_judges(tmp_path, capsys):
     runs = planned("contrast", n_seeds=2, out=str(tmp_path))
     subjects = [trained(run, 3 + i / 10) for i, run in enumerate(runs)]
+    # which is not probed
+    subjects.append(Subject("api:x", open_model("api:x"), tmp_path / "api:x", runs[0].data))
     shares = []
     pairs = {"phenomenon": "all"}
     for run in runs:
