@@ -29,12 +29,12 @@ from pathlib import Path
 from nanostories.cli import Parser, UserError, one_line_errors, positive
 from nanostories.files import append_json, lock, read_json_lines
 from nanostories.generation.samples_file import result_name
-from nanostories.grading.chat_judge import ChatJudge, read_question
+from nanostories.grading.chat_judge import REPLY_TOKENS, ChatJudge, read_question
 from nanostories.grading.comparisons import Comparison, definitions
 from nanostories.grading.groups import Group, group_runs
 from nanostories.grading.metrics import metrics_of
-from nanostories.grading.people import HUMAN, agreement, by_people
-from nanostories.grading.scores import TRUE_ENDING, is_likelihood_judge
+from nanostories.grading.people import agreement, by_people
+from nanostories.grading.scores import HUMAN, TRUE_ENDING, is_likelihood_judge
 from nanostories.grading.stories import Run, Story, read_runs
 from nanostories.results import save
 
@@ -76,6 +76,12 @@ def parse_arguments() -> argparse.Namespace:
         "--repeats", type=positive, default=1, help="how often each chat judge grades a completion"
     )
     parser.add_argument(
+        "--prompts",
+        type=positive,
+        metavar="N",
+        help="grade only the stories of the first N prompts (default: all)",
+    )
+    parser.add_argument(
         "--dry_run",
         action="store_true",
         help="send nothing: show one request, their number and cost",
@@ -99,7 +105,7 @@ def parse_arguments() -> argparse.Namespace:
 def grade_runs(args: argparse.Namespace) -> None:
     """The runs' stories, in groups that share their prompts; each judge's scores of each group;
     tables and a picture."""
-    runs, directory = read_runs(args.directories, args.set)
+    runs, directory = read_runs(args.directories, args.set, args.prompts)
     groups = group_runs(runs, args.data)
     if args.controls and not any(group.controls[TRUE_ENDING] for group in groups):
         raise UserError(
@@ -264,11 +270,23 @@ def by_chat(
 
 
 def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], cache: Cache, args) -> None:
-    """For --dry_run: the first request of each judge, how many there are, and their cost."""
+    """For --dry_run: the first request of each judge, how many there are, and the cost of all."""
     stories = chat_stories(groups, args)
     prices = (args.price_in or 0.0, args.price_out or 0.0)
+    total = 0.0
     for judge in judges:
-        print(f"{judge.name}: {judge.preview(stories, cache, *prices)}\n")
+        shown, dollars = judge.preview(stories, cache, *prices)
+        total += dollars
+        print(f"{judge.name}: {shown}\n")
+    cost = "--price_in and --price_out show the cost"
+    if total:
+        guess = f"a guess, with {REPLY_TOKENS} tokens a reply"
+        cost = (
+            f"in all about ${total:.4f} ({guess}); --max_cost sets a limit for all judges together"
+        )
+    if args.max_cost and total > args.max_cost:
+        cost += f", now {args.max_cost:g}: too little for all; --prompts N grades fewer stories"
+    print(cost)
     print("judges by likelihood read on this machine, free")
 
 

@@ -56,6 +56,7 @@ from nanostories.corpus.cleaning import (
 from nanostories.corpus.sources import (
     ANY,
     BUILTIN,
+    COLUMNS,
     CORPORA,
     DOWNLOADS,
     HEADERS,
@@ -104,8 +105,11 @@ def parse_args() -> argparse.Namespace:
     split_help = "what stands between stories in a .txt, beside <|endoftext|>: "
     split_help += r"'\n\s*\n' is a blank line"
     parser.add_argument("--split_on", type=pattern, metavar="PATTERN", help=split_help)
-    column_help = "of the stories in a .csv, .jsonl or .parquet (default: text or story)"
-    parser.add_argument("--column", metavar="NAME", help=column_help)
+    column_help = (
+        "of the stories in a .csv, .jsonl or .parquet (default: text or story); of several"
+    )
+    column_help += " names, the first that a file has"
+    parser.add_argument("--column", nargs="+", default=COLUMNS, metavar="NAME", help=column_help)
     headers_help = "with --input: add headers (of the rows, if any)"
     parser.add_argument("--headers", action="store_true", help=headers_help)
     parser.add_argument("--name", help="of the new directory in data_dir (default: the corpus's)")
@@ -140,7 +144,7 @@ def mistakes(args: argparse.Namespace) -> list[tuple[bool, str]]:
     name_rule = "must consist of letters, digits, - _ and . only (with --input it is required)"
     return [
         (
-            args.corpus and (args.val or args.headers or args.split_on or args.column),
+            args.corpus and (args.val or args.headers or args.split_on or args.column != COLUMNS),
             "--val, --headers, --split_on and --column are for --input",
         ),
         (args.split_on and not has_text_files, "--split_on is for .txt files"),
@@ -173,28 +177,31 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
 
 def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
     """The stories of all files. Prints how many each file has, and how long they are; of many
-    files, only the fewest and the most."""
-    n_stories = {}
+    files, only the fewest and the most. Warns of a story that is far longer than most."""
+    lengths = {}  # characters of each story, by file
+    how = dict(split_on=args.split_on, headers=args.headers, columns=args.column)
     for path in paths:
-        lengths = array.array("Q")
-        how = dict(split_on=args.split_on, headers=args.headers, column=args.column)
+        lengths[path] = array.array("Q")
         for story in read_files([path], **how):
-            lengths.append(len(story))
+            lengths[path].append(len(story))
             yield story
-        n_stories[path] = len(lengths)
-        if not lengths:
-            continue
-        median = int(np.median(lengths))
-        if len(paths) <= SHOWN_FILES:
-            sizes = f"median {median:,} characters, longest {max(lengths):,}"
-            tqdm.write(f"{path}: {len(lengths):,} stories, {sizes}")
-        if max(lengths) > LONG_STORY * median:
-            tqdm.write(f"WARNING {path}: is its longest story a single one? See --split_on")
+        if len(paths) <= SHOWN_FILES and lengths[path]:
+            median = int(np.median(lengths[path]))
+            sizes = f"median {median:,} characters, longest {max(lengths[path]):,}"
+            tqdm.write(f"{path}: {len(lengths[path]):,} stories, {sizes}")
     if len(paths) > SHOWN_FILES:
-        fewest = min(n_stories, key=n_stories.get)
-        most = max(n_stories, key=n_stories.get)
-        between = f"from {n_stories[fewest]:,} ({fewest}) to {n_stories[most]:,} ({most})"
+        fewest = min(paths, key=lambda path: len(lengths[path]))
+        most = max(paths, key=lambda path: len(lengths[path]))
+        between = f"from {len(lengths[fewest]):,} ({fewest}) to {len(lengths[most]):,} ({most})"
         tqdm.write(f"{len(paths)} files, with {between} stories each")
+    if not any(lengths.values()):
+        return
+    median = np.median(np.concatenate(list(lengths.values())))
+    long = [path for path in paths if max(lengths[path], default=0) > LONG_STORY * median]
+    if long:
+        others = f" and of {len(long) - 1} more files" if len(long) > 1 else ""
+        question = f"is the longest story of {long[0]}{others} a single one?"
+        tqdm.write(f"WARNING {question} See --split_on")
 
 
 def builtin_texts(corpus: str, n: int, seed: int) -> Iterator[str]:
@@ -322,7 +329,10 @@ def prepare(
     share of `train`.
     """
     if os.path.lexists(directory):
-        require_corpus(directory)
+        try:
+            read_meta(directory)
+        except UserError as error:
+            raise UserError(f"{error}; choose another --name, or move it away") from None
     parent = directory.parent
     parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -359,14 +369,6 @@ def prepare(
         if options.headers:
             meta["headers"] = options.headers
         write_corpus(directory, meta, spools, tokenizer)
-
-
-def require_corpus(directory: Path) -> None:
-    """UserError if something else has the name."""
-    try:
-        read_meta(directory)
-    except UserError as error:
-        raise UserError(f"{error}; choose another --name, or move it away") from None
 
 
 def write_corpus(
@@ -473,7 +475,7 @@ def options_of(args: argparse.Namespace) -> Options:
         vocab_size = 4096
         n_stories = args.stories
     elif args.input and not args.val and not args.val_share:
-        stories = read_files(args.input, split_on=args.split_on, column=args.column)
+        stories = read_files(args.input, split_on=args.split_on, columns=args.column)
         n_stories = sum(1 for _ in itertools.islice(stories, n_stories))
     vocabulary = args.vocabulary or "cut"
     if args.vocabulary_of:

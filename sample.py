@@ -68,9 +68,8 @@ def parse_arguments() -> argparse.Namespace:
     )
     add_prompt_arguments(parser)
     parser.add_shared("data")
-    parser.add_shared(
-        "n", help="completions of each prompt (default: 3; 10 with --prompts and --eval); greedy: 1"
-    )
+    n_help = "completions of each prompt (default: 3; 10 with --prompts and --eval); greedy: 1"
+    parser.add_argument("--n", type=positive, help=n_help)
     parser.add_argument(
         "--temperature",
         type=non_negative_float,

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from model import GPTNeo, GPTNeoConfig
-from nanostories.checkpoints.checkpoint import find_training_corpus
+from nanostories.checkpoints.checkpoint import find_training_corpus, save_checkpoint
 from nanostories.checkpoints.models import open_model
 from nanostories.cli import UserError, one_line_errors
 from nanostories.corpus import instruct_headers
@@ -47,7 +47,7 @@ from nanostories.training.data_order import (
 from nanostories.training.distributed import SINGLE_PROCESS, Ranks, stop_signal
 from nanostories.training.log import TrainingLog, print_settings
 from nanostories.training.optimizers import learning_rate
-from nanostories.training.start_from import copy_weights, load_source
+from nanostories.training.start_from import load_resumable, load_source
 from nanostories.training.state import TrainingState
 from nanostories.variants import MODELS
 from nanostories.variants.contrastive import Contrastive, sentence_ends
@@ -71,16 +71,16 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
 
         # Where the weights come from: a checkpoint of this run, another model, or chance
         checkpoint = None
-        source = None
         if resume:
-            checkpoint, config = run_directory.load_resumable(run, config)
+            checkpoint, config = load_resumable(run, config)
         elif config.start_from:
-            source, config = load_source(config)
+            checkpoint, config = load_source(config)
 
         # Data
         make_builtin(config, ranks)
         corpus = load_corpus(config, device)
-        require_same_corpus(corpus, config, checkpoint, source)
+        if checkpoint:
+            require_same_corpus(corpus, config, checkpoint)
         batches = Batches(corpus, config, ranks)
         if config.epochs:
             config = replace(config, max_steps=batches.steps_in(config.epochs))
@@ -89,9 +89,10 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         model = make_model(config, corpus, device)
         state = TrainingState(model, config, corpus)
         if checkpoint:
-            state.restore(checkpoint)
-        elif source:
-            copy_weights(source.model, model)
+            model.load_state_dict(checkpoint["model"])
+            if resume:
+                state.restore(checkpoint)
+            del checkpoint  # else its tensors, now copied, stay in memory all through the run
         elif config.bigram_init:
             tokens = corpus.train.tokens
             state.seconds = add_bigram_embeddings(model, tokens, config.bigram_init, ranks)
@@ -106,10 +107,10 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         log = TrainingLog(run, state, ranks)
         cleanup.callback(log.bar.close)
         if ranks.rank == 0:
-            last_step = state.step if checkpoint else None
-            cleanup.enter_context(run_directory.open_run_directory(run, config, last_step))
+            last_step = state.step if resume else None
+            cleanup.enter_context(run_directory.open_run_directory(run, vars(config), last_step))
             print_settings(run, state, ranks)
-            if source:
+            if config.start_from and not resume:
                 print(f"{config.start_from}: val_loss {validate()['val_loss']:.5f}")
         should_stop = cleanup.enter_context(stop_signal(ranks))
         return run, train_loop(state, loss_of, batches, validate, log, should_stop)
@@ -127,18 +128,20 @@ def train_loop(
     config = state.config
     is_first_rank = batches.ranks.rank == 0
     state.model.train()
-    while state.fraction_done < 1 and not should_stop():
-        done_before = state.fraction_done
-        lr = learning_rate(state.step, done_before, config)
+    done = state.fraction_done
+    while done < 1 and not should_stop():
+        lr = learning_rate(state.step, done, config)
         for optimizer in state.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr
         with log.clock():
             train_step(state, loss_of, batches.for_step(state.step), batches.ranks)
+        done_before = done
         done = state.fraction_done
         keep = run_directory.checkpoint_due(config.keep_checkpoints, done_before, done)
         evaluating = keep or done >= 1 or state.step % config.eval_interval == 0
         if evaluating or state.step % config.log_interval == 0:
+            log.wait()
             losses = {}
             if evaluating and is_first_rank:
                 losses = validate()
@@ -146,10 +149,11 @@ def train_loop(
             row = log.write_row(lr, losses)
             if evaluating and is_first_rank:
                 save(log.run, state, row, losses["val_loss"], keep)
-    if state.fraction_done < 1 and is_first_rank:
-        state.check_finite()  # else nothing is saved
-        run_directory.save_checkpoint(log.run / "ckpt.pt", state.for_resuming())
-    return state.fraction_done >= 1
+    if done < 1:
+        log.wait()  # nothing is saved if the loss is not finite
+        if is_first_rank:
+            save_checkpoint(log.run / "ckpt.pt", state.for_resuming())
+    return done >= 1
 
 
 # ---- A step, an evaluation ----
@@ -266,11 +270,11 @@ def save(run: Path, state: TrainingState, row: dict, val_loss: float, keep: bool
     finite."""
     state.require_finite("validation loss", val_loss)
     if keep:  # first: if the run is killed now, this is done again
-        run_directory.keep_weights(run, state.for_sampling(), state.config, row)
+        run_directory.keep_weights(run, state.for_sampling(), row)
     if val_loss < state.best_val_loss:
         state.best_val_loss = val_loss
-        run_directory.save_checkpoint(run / "best.pt", state.for_sampling())
-    run_directory.save_checkpoint(run / "ckpt.pt", state.for_resuming())
+        save_checkpoint(run / "best.pt", state.for_sampling())
+    save_checkpoint(run / "ckpt.pt", state.for_resuming())
     plot_run(run, state.config)
 
 
@@ -285,29 +289,27 @@ def plot_run(run: Path, config: TrainConfig) -> None:
 
 # ---- Data ----
 def make_builtin(config: TrainConfig, ranks: Ranks) -> None:
-    """Makes a built-in corpus that is not there yet: the first process does, and then the first one
-    of each machine that does not share its disk."""
+    """Makes a built-in corpus that is not there yet; the first process does."""
     directory = Path(config.data_dir, config.data)
-    prepare = Path(__file__).with_name("prepare.py")
-    command = [sys.executable, prepare, config.data, "--data_dir", config.data_dir]
-    for rank in (ranks.rank, ranks.local_rank):
-        if rank == 0 and config.data in BUILTIN and not directory.exists():
-            if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
-                raise UserError(f"preparing {config.data} failed: see above")
-        ranks.barrier()
+    if ranks.rank == 0 and config.data in BUILTIN and not directory.exists():
+        prepare = Path(__file__).with_name("prepare.py")
+        command = [sys.executable, prepare, config.data, "--data_dir", config.data_dir]
+        if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+            raise UserError(f"preparing {config.data} failed: see above")
+    ranks.barrier()
 
 
-def require_same_corpus(corpus: Corpus, config: TrainConfig, checkpoint, source) -> None:
-    """UserError if a checkpoint is of another corpus, or the source of weights has another
-    vocabulary."""
-    if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
+def require_same_corpus(corpus: Corpus, config: TrainConfig, checkpoint: dict) -> None:
+    """UserError if a run that is resumed was trained on another corpus, or the source of its
+    weights has another vocabulary."""
+    if checkpoint.get("data_sha256", corpus.sha256) != corpus.sha256:
         problem = f"was trained on different data from what {config.data} holds now"
         remedy = "give another --name"
         own = find_training_corpus(checkpoint)
         if own:
             remedy = f"its own is now --data={own.name}"
         raise UserError(f"{config.name} {problem}; {remedy}")
-    if source and source.tokenizer.vocabulary != corpus.tokenizer.vocabulary:
+    if checkpoint["vocabulary"] != corpus.tokenizer.vocabulary:
         problem = f"data={config.data} has a different vocabulary from {config.start_from}"
         remedy = f"prepare it under another name with --vocabulary_of {config.start_from}"
         raise UserError(f"{problem}; {remedy}")
@@ -332,6 +334,10 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
         if steps < min(FEW_STEPS, read_run(run)["max_steps"]):
             print(f"\nWARNING: {config.max_minutes:g} minutes were only {steps} steps, too few")
             print("to learn much: give it a longer --max_minutes, or a machine that is less busy")
+            if steps <= config.short_window_steps:
+                short = config.block_size // 4
+                print(f"All of these read {short} tokens at most; stories may fall apart after")
+                print("them. With so few steps, --short_window_steps=0 reads longer ones at once.")
     print(f"\nEverything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 

@@ -111,7 +111,6 @@ SHARED = {  # the same name, default and help text in every command
     ),
     "out": dict(type=Path, help="where to write (default: the run's directory)"),
     "seed": dict(type=non_negative, default=0, help="seed for everything that is drawn at random"),
-    "n": dict(type=positive, help="completions per prompt"),
     "set": dict(
         default="eval",
         metavar="NAME",

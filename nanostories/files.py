@@ -102,11 +102,8 @@ def lock(directory: Path, name: str = ".lock", busy: str = "in use by another pr
 
 
 def sha256_of(path: Path) -> str:
-    sha256 = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            sha256.update(block)
-    return sha256.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def cache_directory() -> Path:

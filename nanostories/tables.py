@@ -22,18 +22,18 @@ from nanostories.files import write_bytes
 def write_table(path: Path, rows: Sequence[dict], columns: Sequence[str] | None = None) -> None:
     """CSV, six significant digits. Missing values, None and NaN are empty. columns: by default all
     keys of the rows."""
+    if columns is None:
+        columns = dict.fromkeys(itertools.chain.from_iterable(rows))
     file = io.StringIO(newline="")
-    writer = csv.DictWriter(
-        file, columns or list(dict.fromkeys(itertools.chain.from_iterable(rows)))
-    )
+    writer = csv.DictWriter(file, list(columns))
     writer.writeheader()
     for row in rows:
-        writer.writerow(
-            {
-                k: f"{v:.6g}".replace("nan", "") if isinstance(v, float) else v
-                for k, v in row.items()
-            }
-        )
+        cells = {}
+        for column, value in row.items():
+            if isinstance(value, float):
+                value = f"{value:.6g}".replace("nan", "")
+            cells[column] = value
+        writer.writerow(cells)
     write_bytes(path, file.getvalue().encode())
 
 

@@ -2,9 +2,11 @@
 The checkpoints that train.py writes: best.pt and ckpt.pt in a run's directory, and
 step-1000/ckpt.pt along the way.
 
->>> model, tokenizer = load_run("out/demo")   # the best model so far, and its tokenizer
+>>> model = from_checkpoint(load_checkpoint("out/demo"))   # the best one so far
 """
 
+import io
+import math
 import pickle
 import sys
 import zipfile
@@ -15,8 +17,7 @@ from typing import TYPE_CHECKING
 from safetensors import SafetensorError
 
 from nanostories.cli import UserError
-from nanostories.corpus.tokenizer import Tokenizer
-from nanostories.files import read_json
+from nanostories.files import read_json, write_bytes
 
 # torch takes seconds to import, and listing runs needs none of it: only functions import it.
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ UNREADABLE = (
 )
 
 
-# ---- Reading a file ----
+# ---- Files ----
 def load_tensors(path: Path) -> dict:
     """The dict in a file of torch.save or safetensors. UserError if the file is damaged, or holds
     anything but tensors and plain types: no code in it runs."""
@@ -81,9 +82,20 @@ def load_checkpoint(path: str | Path) -> dict:
         raise UserError(
             f"{path}: not of format {CHECKPOINT_FORMAT}, which this version reads; train it again"
         )
-    if path != run and "optimizers" in checkpoint:  # best.pt and kept checkpoints have none
+    # best.pt and kept checkpoints have no optimizers; a run without an evaluation has no best.pt
+    is_last = path != run and "optimizers" in checkpoint
+    if is_last and math.isfinite(checkpoint["best_val_loss"]):
         print(f"{run}: its best.pt is gone; its last weights are read, ckpt.pt", file=sys.stderr)
     return checkpoint
+
+
+def save_checkpoint(path: Path, checkpoint: dict) -> None:
+    import torch
+
+    # On a full disk, writing bytes fails with a clear error; torch.save to a file does not.
+    buffer = io.BytesIO()
+    torch.save(checkpoint, buffer)
+    write_bytes(path, buffer.getbuffer())
 
 
 def from_checkpoint(checkpoint: dict) -> "GPTNeo":
@@ -97,19 +109,11 @@ def from_checkpoint(checkpoint: dict) -> "GPTNeo":
     return model.eval()
 
 
-def load_run(run: str | Path) -> tuple["GPTNeo", Tokenizer]:
-    checkpoint = load_checkpoint(run)
-    tokenizer = Tokenizer(**checkpoint["vocabulary"])
-    return from_checkpoint(checkpoint), tokenizer
-
-
 # ---- Finding runs ----
-def newest_run(out_dir: str | Path = "out") -> Path:
-    checkpoints = list(Path(out_dir).glob("*/ckpt.pt"))
+def newest_run() -> Path:
+    checkpoints = list(Path("out").glob("*/ckpt.pt"))
     if not checkpoints:
-        raise UserError(
-            f"no run under {out_dir}/ yet: train one with `python train.py`, or name one"
-        )
+        raise UserError("no run under out/ yet: train one with `python train.py`, or name one")
     return max(checkpoints, key=lambda path: path.stat().st_mtime).parent
 
 

@@ -2,9 +2,8 @@
 Models in the files of Hugging Face's transformers: read from a directory or the hub, written from
 a run.
 
->>> model = load_hf("roneneldan/TinyStories-1M")   # or "gpt2", or a directory of such files
->>> tokenizer = load_hf_tokenizer("roneneldan/TinyStories-1M")
->>> save_hf(model, "exported/", tokenizer)         # for AutoModelForCausalLM and AutoTokenizer
+>>> model, tokenizer = load_model("hf:roneneldan/TinyStories-1M")   # or hf: and a directory
+>>> save_hf(model, Path("exported"), tokenizer)   # for AutoModelForCausalLM and AutoTokenizer
 
 Only GPT-Neo and GPT-2 in the forms that model.py supports; anything else is refused, and the
 message names the setting.
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 
 from model import GPTNeo, GPTNeoConfig
-from nanostories.checkpoints.checkpoint import load_run, load_tensors
+from nanostories.checkpoints.checkpoint import from_checkpoint, load_checkpoint, load_tensors
 from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import BPE_PATTERN, END_OF_TEXT, GPT2_PATTERN, Tokenizer, gpt2
 from nanostories.files import read_json, write_bytes, write_json
@@ -31,7 +30,8 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # in the order of preferen
 def load_model(name: str) -> tuple[GPTNeo, Tokenizer]:
     """The model and tokenizer of a run, a checkpoint, or hf:ID-or-directory."""
     if not name.startswith("hf:"):
-        return load_run(name)
+        checkpoint = load_checkpoint(name)
+        return from_checkpoint(checkpoint), Tokenizer(**checkpoint["vocabulary"])
     directory = model_directory(name.removeprefix("hf:"))
     model = load_hf(directory)
     tokenizer = load_hf_tokenizer(directory)
@@ -43,13 +43,13 @@ def load_model(name: str) -> tuple[GPTNeo, Tokenizer]:
     return model, tokenizer
 
 
-def model_directory(path_or_id: str | Path) -> Path:
+def model_directory(path_or_id: str) -> Path:
     """A local directory as is; for a model of the hub (`owner/name` or `gpt2`), the directory in
     the hub's cache."""
     if Path(path_or_id).is_dir():
         return Path(path_or_id)
     for weights in WEIGHTS:
-        directory = from_hub(str(path_or_id), ["config.json", "tokenizer.json", weights])
+        directory = from_hub(path_or_id, ["config.json", "tokenizer.json", weights])
         if (directory / weights).exists():
             break
     return directory
@@ -146,7 +146,7 @@ def model_type_of(config: GPTNeoConfig) -> str:
 
 
 def config_to_hf(config: GPTNeoConfig) -> dict:
-    """config.json for transformers. UserError if reading it would give another model."""
+    """config.json for transformers."""
     model_type = model_type_of(config)
     hf_config = {"model_type": model_type, **fixed_settings(model_type, config.n_embd)}
     for name, key in HF_KEYS[model_type].items():
@@ -157,21 +157,7 @@ def config_to_hf(config: GPTNeoConfig) -> dict:
         hf_config["scale_attn_weights"] = config.scale_attention
     else:
         hf_config["attention_types"] = [[alternating_layers(config.n_layer), 1]]
-
-    settings = effective_settings(config)
-    read_back = effective_settings(config_from_hf(hf_config))
-    lost = [name for name in settings if settings[name] != read_back[name]]
-    if lost:
-        raise UserError(
-            f"neither GPT-Neo nor GPT-2 can hold this model: its {' and '.join(lost)} would be lost"
-        )
     return hf_config
-
-
-def effective_settings(config: GPTNeoConfig) -> dict:
-    """All settings, with the layers' windows: they may be equal where window_size is not."""
-    windows = [min(config.window(layer), config.block_size) for layer in range(config.n_layer)]
-    return vars(config) | {"window_size": windows}
 
 
 # ---- Weights ----
@@ -238,10 +224,9 @@ def read_weights(directory: Path, expected: dict[str, Tensor]) -> dict[str, Tens
 
 
 @torch.no_grad()
-def load_hf(path_or_id: str | Path) -> GPTNeo:
-    """GPT-Neo or GPT-2 in fp32, from a directory that transformers wrote or from the hub. In eval
-    mode. UserError names the file and its fault."""
-    directory = model_directory(path_or_id)
+def load_hf(directory: Path) -> GPTNeo:
+    """GPT-Neo or GPT-2 in fp32, from a directory that transformers wrote. In eval mode. UserError
+    names the file and its fault."""
     path = directory / "config.json"
     try:
         config = config_from_hf(read_json(path))
@@ -260,7 +245,7 @@ def load_hf(path_or_id: str | Path) -> GPTNeo:
 
 @torch.no_grad()
 def save_hf(
-    model: GPTNeo, directory: str | Path, tokenizer: Tokenizer, prompt_prefix: str = END_OF_TEXT
+    model: GPTNeo, directory: Path, tokenizer: Tokenizer, prompt_prefix: str = END_OF_TEXT
 ) -> None:
     """Write config.json, model.safetensors and the tokenizer for transformers' AutoModelForCausalLM
     to load.
@@ -268,7 +253,6 @@ def save_hf(
     prompt_prefix: goes before every prompt, in config.json. Ours are trained with an end of text
     before every story.
     """
-    directory = Path(directory)
     hf_config = config_to_hf(model.config)
     hf_config["bos_token_id"] = tokenizer.end_of_text
     hf_config["eos_token_id"] = tokenizer.end_of_text
@@ -342,13 +326,12 @@ def essentials(facts: dict) -> tuple:
     return vocab, merges, facts["normalizer"], steps
 
 
-def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
-    """The tokenizer of a model in a directory or on the hub. UserError if no vocabulary of ours
-    would give its ids.
+def load_hf_tokenizer(directory: Path) -> Tokenizer:
+    """The tokenizer of a model in a directory. UserError if no vocabulary of ours would give its
+    ids.
 
     The published TinyStories models use GPT-2's own, with or without a tokenizer.json beside them.
     """
-    directory = model_directory(path_or_id)
     path = directory / "tokenizer.json"
     if not path.exists():
         if read_json(directory / "config.json").get("vocab_size") == gpt2().vocab_size:
@@ -368,7 +351,7 @@ def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
     )
 
 
-def save_hf_tokenizer(tokenizer: Tokenizer, directory: str | Path) -> None:
+def save_hf_tokenizer(tokenizer: Tokenizer, directory: Path) -> None:
     """Write the tokenizer.json and tokenizer_config.json that transformers.AutoTokenizer loads.
 
     It gives the same ids as ours, except that it takes a literal "<|endoftext|>" in a text for the
@@ -383,5 +366,5 @@ def save_hf_tokenizer(tokenizer: Tokenizer, directory: str | Path) -> None:
         # Otherwise "Oh ." comes back as "Oh."
         "clean_up_tokenization_spaces": False,
     }
-    write_json(Path(directory, "tokenizer.json"), tokenizer_json(tokenizer))
-    write_json(Path(directory, "tokenizer_config.json"), settings)
+    write_json(directory / "tokenizer.json", tokenizer_json(tokenizer))
+    write_json(directory / "tokenizer_config.json", settings)

@@ -98,9 +98,6 @@ class OtherTokenizer:
         text = self.tokenizer.decode([*before, *ids])
         return text.removeprefix(self.tokenizer.decode(before))
 
-    def decode_bytes(self, ids: Sequence[int]) -> bytes:
-        return self.decode(ids).encode()
-
 
 def load_other(path_or_id: str) -> tuple[OtherModel, OtherTokenizer]:
     """The model in float32, in eval mode. UserError if transformers is missing, or cannot load

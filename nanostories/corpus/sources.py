@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from nanostories.cli import UserError
@@ -21,20 +21,28 @@ from nanostories.corpus.tokenizer import END_OF_TEXT
 from nanostories.hub import from_hub
 
 STORIES = "roneneldan/TinyStories"  # by an author of arXiv:2305.07759
-INSTRUCT = "roneneldan/TinyStoriesInstruct"
-INSTRUCT_FILES = (INSTRUCT, "TinyStories-Instruct-train.txt", "TinyStories-Instruct-valid.txt")
-SIMPLE = "SimpleStories/SimpleStories"  # arXiv:2504.09184
+INSTRUCT = (
+    "roneneldan/TinyStoriesInstruct",
+    "TinyStories-Instruct-train.txt",
+    "TinyStories-Instruct-valid.txt",
+)
 # corpus -> its data set on the hub, and there the files of its training and of its validation
 # stories
 DOWNLOADS = {
     "tinystories": (STORIES, "TinyStories-train.txt", "TinyStories-valid.txt"),
     "tinystories-v2": (STORIES, "TinyStoriesV2-GPT4-train.txt", "TinyStoriesV2-GPT4-valid.txt"),
     "tinystories-clean": ("karpathy/tinystories-gpt4-clean", "*.parquet", "*.parquet"),
-    "simplestories": (SIMPLE, "data/train-*.parquet", "data/test-*.parquet"),
-    "instruct": INSTRUCT_FILES,
-    "instruct-ood": INSTRUCT_FILES,
+    # arXiv:2504.09184
+    "simplestories": (
+        "SimpleStories/SimpleStories",
+        "data/train-*.parquet",
+        "data/test-*.parquet",
+    ),
+    "instruct": INSTRUCT,
+    "instruct-ood": INSTRUCT,
 }
 ENDINGS = (".txt", ".jsonl", ".csv", ".txt.gz", ".jsonl.gz", ".csv.gz", ".parquet")
+COLUMNS = ("text", "story")  # in which stories are looked for
 BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
 CORPORA = (*DOWNLOADS, *BUILTIN)
 # What meta.json says about the headers above the stories (nanostories/corpus/instruct_headers.py),
@@ -100,26 +108,26 @@ def read_files(
     errors: str = "strict",
     split_on: re.Pattern | None = None,
     headers: bool = False,
-    column: str | None = None,
+    columns: Sequence[str] = COLUMNS,
 ) -> Iterator[str]:
     """The text of every story in .txt, .jsonl, .csv or .parquet files; all but the last may be
     compressed (.gz).
 
     split_on: in a .txt, what stands between stories, beside <|endoftext|>. errors: bytes of a .txt
     that are not UTF-8 are a UserError ("strict"), or become U+FFFD ("replace"). headers: with the
-    words, features, summary and sentence of a row as a header, if it has some. column: of the
-    stories in a row (default: text or story).
+    words, features, summary and sentence of a row as a header, if it has some. columns: names of
+    the stories' column; of those that a row has, the first counts.
     """
     for path in paths:
         name = path.name.removesuffix(".gz")
         if name.endswith(".txt"):
             yield from text_stories(path, errors, split_on)
         elif name.endswith(".jsonl"):
-            yield from stories_of_rows(path, json_rows(path), headers, column)
+            yield from stories_of_rows(path, json_rows(path), headers, columns)
         elif name.endswith(".csv"):
-            yield from stories_of_rows(path, csv_rows(path), headers, column)
+            yield from stories_of_rows(path, csv_rows(path), headers, columns)
         elif path.suffix == ".parquet":
-            yield from stories_of_rows(path, parquet_rows(path, column), headers, column)
+            yield from stories_of_rows(path, parquet_rows(path, columns), headers, columns)
         else:
             endings = ", ".join(ENDINGS)
             raise UserError(f"{path}: unknown format; its name must end in {endings}")
@@ -189,17 +197,16 @@ def csv_rows(path: Path) -> Iterator[tuple[str, dict]]:
         raise UserError(f"{path}: not CSV that can be read ({error})") from None
 
 
-def parquet_rows(path: Path, column: str | None) -> Iterator[tuple[str, dict]]:
-    """("row 7", those of its columns that we know, and this one)"""
+def parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, dict]]:
+    """("row 7", those of its columns that we know, and these)"""
     parquet = pyarrow_parquet()
     try:
         file = parquet.ParquetFile(path)
-        columns = {"text", "story", *FIELDS, column} & set(file.schema_arrow.names)
-        n = 0
-        for batch in file.iter_batches(columns=sorted(columns)):
-            for row in batch.to_pylist():
-                n += 1
-                yield f"row {n}", row
+        read = {*FIELDS, *columns} & set(file.schema_arrow.names)
+        batches = file.iter_batches(columns=sorted(read))
+        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+        for number, row in enumerate(rows, 1):
+            yield f"row {number}", row
     except (ValueError, OSError) as error:  # pyarrow's
         raise UserError(f"{path}: broken parquet ({error}); download it again") from None
 
@@ -213,28 +220,23 @@ def pyarrow_parquet():
 
 
 def stories_of_rows(
-    path: Path, rows: Iterable[tuple[str, dict]], headers: bool, column: str | None
+    path: Path, rows: Iterable[tuple[str, dict]], headers: bool, columns: Sequence[str]
 ) -> Iterator[str]:
     for place, row in rows:
-        columns = list(map(str, row)) if isinstance(row, dict) else []
-        name = column or ("text" if "text" in columns else "story")
         problem = ""
-        if columns and name not in columns:
-            problem = f"no {name} in its columns {', '.join(columns)}; see --column"
-        elif columns and not isinstance(row[name], str | None):
-            problem = f"its column {name} has {row[name]!r}, which is not text; see --column"
+        if not isinstance(row, dict):
+            problem = 'it must be such as {"text": "A fox ran…", "words": ["fox"]}'
+        else:
+            name = next((name for name in columns if name in row), None)
+            if not name:
+                problem = f"no {' or '.join(columns)} in its columns {', '.join(map(str, row))}"
+            elif not isinstance(row[name], str | None):
+                problem = f"its column {name} has {row[name]!r}, which is not text"
         if problem:
-            raise UserError(f"{path}: no story in {place}: {problem}")
-        try:
-            story = row[name]
-            if story is None:
-                story = ""
-            if headers:
-                story = add_header_of_row(story, row)
-            story.encode()  # half a character cannot be
-        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-            needed = (
-                'such as {"text": "A fox ran…", "words": ["fox"]}, or with "story", or --column'
-            )
-            raise UserError(f"{path}: no story in {place}; it must be a row {needed}") from None
-        yield story
+            remedy = "--column takes the right name, or one for each kind of file"
+            raise UserError(f"{path}: no story in {place}: {problem}; {remedy}")
+        story = row[name] or ""
+        if headers:
+            story = add_header_of_row(story, row)
+        # JSON may have half a character, which no file can hold.
+        yield story.encode(errors="replace").decode()

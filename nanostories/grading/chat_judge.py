@@ -39,7 +39,7 @@ QUESTIONS = {
 }
 MAX_TOKENS = 2000  # of a reply, with the model's thoughts; --extra can change it
 TRIES = 3  # unusable replies to a question, before a grading counts as failed
-REPLY_TOKENS = 60  # a guess, for --dry_run
+REPLY_TOKENS = 60  # a guess, for the cost in --dry_run
 IF_TOLD = "(if told) "  # before what is asked only of stories with an instruction
 
 
@@ -231,12 +231,14 @@ class ChatJudge:
                 asked = {"judge": self.name, "url": self.client.public_url, "repeat": repeat}
                 cache.add(self.key(messages, repeat), asked | vars(reply))
 
-    def preview(self, stories: Sequence[Story], cache, price_in: float, price_out: float) -> str:
-        """For --dry_run: the questions about the first story, the number of requests, and their
-        approximate cost."""
+    def preview(
+        self, stories: Sequence[Story], cache, price_in: float, price_out: float
+    ) -> tuple[str, float]:
+        """For --dry_run: the questions about the first story and the number of requests; their
+        approximate cost in dollars."""
         jobs = self.missing(stories, cache)
         if not jobs:
-            return "nothing to ask: everything has been graded"
+            return "nothing to ask: everything has been graded", 0.0
         texts = []  # of the requests, each with those of earlier turns
         for story, _ in jobs:
             texts += itertools.accumulate(self.question.texts(story))
@@ -244,8 +246,4 @@ class ChatJudge:
         dollars = (tokens_in * price_in + len(texts) * REPLY_TOKENS * price_out) / 1e6
         shown = "\n\nand after its reply:\n\n".join(self.question.texts(jobs[0][0]))
         requests = f"{len(texts):,} requests to {self.client.public_url}"
-        cost = "--price_in and --price_out show the cost"
-        if dollars:
-            guess = f"a guess of {REPLY_TOKENS} tokens a reply; --max_cost sets a limit"
-            cost = f"about ${dollars:.4f}, by {guess}"
-        return f"{shown}\n\n{requests}, about {tokens_in:,} tokens in; {cost}"
+        return f"{shown}\n\n{requests}, about {tokens_in:,} tokens in", dollars

@@ -16,7 +16,13 @@ import numpy as np
 
 from nanostories.grading.groups import Group
 from nanostories.grading.metrics import bits_per_byte
-from nanostories.grading.scores import SPOILED, TRUE_ENDING, is_likelihood_judge, score_of
+from nanostories.grading.scores import (
+    SPOILED,
+    TRUE_ENDING,
+    is_human,
+    is_likelihood_judge,
+    score_of,
+)
 from nanostories.grading.stories import SAMPLING, Story
 from nanostories.results import Table
 from nanostories.statistics import Estimate, difference_rows, estimate
@@ -103,7 +109,7 @@ class Comparison:
                 continue
             row = {"run": source, "stories": len(self.grades[source])}
             if self.judge:
-                row["ungraded"] = sum(scores is None for scores in self.grades[source])
+                row["ungraded"] = sum(not scores for scores in self.grades[source])
             for name, sources in self.scores.items():
                 if source in sources:
                     row[name] = self.mean(name, sources[source])
@@ -115,7 +121,7 @@ class Comparison:
         if not self.judge:
             formats["bpb"] = score_of("", "bpb").form
         about = f"Means over {len(self.group.prompts)} prompts, 95% intervals."
-        if self.n_failed:
+        if any(row.get("ungraded") for row in rows):
             about = "Means over the prompts of graded stories, 95% intervals."
         return Table(
             f"Scores of {self.group.title} {self.by}",
@@ -220,7 +226,9 @@ class Comparison:
     def judge_warnings(self) -> Iterator[str]:
         if self.scores and not self.wins:
             how = "run grade.py with --controls"
-            if is_likelihood_judge(self.judge) or not self.group.controls[TRUE_ENDING]:
+            if is_human(self.judge):
+                how = "more grades on the page test it, as controls are among its stories"
+            elif is_likelihood_judge(self.judge) or not self.group.controls[TRUE_ENDING]:
                 how = "controls need true endings, which `python sample.py --eval 50` keeps"
             yield f"{self.judge} is untested; {how}"
         for name in self.scores:

@@ -17,11 +17,11 @@ from nanostories.cli import UserError
 from nanostories.grading.chat_judge import checked
 from nanostories.grading.comparisons import Comparison
 from nanostories.grading.groups import Group
+from nanostories.grading.scores import HUMAN
 from nanostories.grading.stories import Story
 from nanostories.results import Table
 from nanostories.tables import read_user_table
 
-HUMAN = "human"
 SCORES = ("grammar", "creativity", "consistency", "plot")
 FEWEST = 10  # stories that two judges have both graded, for their agreement
 
@@ -78,7 +78,10 @@ def agreement(comparisons: Sequence[Comparison]) -> Table:
                 row = {"judges": f"{first}, {second}", "score": name, "stories": len(shared)}
                 row["rank correlation"] = rank_correlation(by_first, by_second)
                 rows.append(row)
-    about = "1: both put the stories in the same order; 0: their orders have nothing in common."
+    about = (
+        "1: both put the stories in the same order; 0: their orders have nothing in common. Judges"
+        f" that have graded fewer than {FEWEST} stories in common are left out."
+    )
     formats = {"rank correlation": ".2f"}
     facts = {"kind": "agreement"}
     return Table("Agreement of judges", rows, formats, about=about, facts=facts)

@@ -21,6 +21,7 @@ CUT = "(cut off)"
 SPOILED = (SHUFFLED, OTHER, CUT)
 
 LIKELIHOOD_PREFIX = "lm:"  # how the names of likelihood judges begin
+HUMAN = "human"  # and those of people: human:NAME
 # The paper's age groups, the middle of each in years
 AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}
 INF = math.inf
@@ -113,6 +114,10 @@ METRICS = {
 
 def is_likelihood_judge(judge: str) -> bool:
     return judge.startswith(LIKELIHOOD_PREFIX)
+
+
+def is_human(judge: str) -> bool:
+    return judge.startswith(f"{HUMAN}:")
 
 
 def score_of(judge: str, name: str) -> Score:

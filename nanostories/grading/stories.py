@@ -79,9 +79,11 @@ class Run:
         return self.model.evaluation_corpus() if self.model else None
 
 
-def read_runs(directories: Sequence[Path], name: str = EVAL) -> tuple[list[Run], Path]:
-    """The runs below the directories that have a set of this name, and the directory that contains
-    them all."""
+def read_runs(
+    directories: Sequence[Path], name: str = EVAL, n_prompts: int | None = None
+) -> tuple[list[Run], Path]:
+    """The runs below the directories that have a set of this name, with the stories of its first
+    prompts, and the directory that contains them all."""
     for directory in directories:
         if not directory.is_dir():
             raise UserError(
@@ -100,6 +102,8 @@ def read_runs(directories: Sequence[Path], name: str = EVAL) -> tuple[list[Run],
     for directory in sorted({path.parent.parent for path in found}):
         path = set_file(directory, name)
         rows = read_rows(path)
+        if n_prompts:
+            rows = {key: row for key, row in rows.items() if key[0] < n_prompts}
         if rows:
             in_order = [rows[key] for key in sorted(rows, key=lambda key: key[::-1])]
             runs.append(Run(label_of(directory, common), path, in_order))

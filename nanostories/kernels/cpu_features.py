@@ -34,39 +34,36 @@ class InstructionSet:
     limits: dict[str, str] = field(default_factory=dict)
 
 
+AVX2_LIMITS = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "TORCHINDUCTOR_CPP_MARCH": "x86-64-v3",
+}
+AVX512_LIMITS = {
+    "ATEN_CPU_CAPABILITY": "avx512",
+    "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX512",
+    "TORCHINDUCTOR_CPP_MARCH": "x86-64-v4",
+}
 X86 = (
     InstructionSet(
         "avx2",
         needs=["avx2", "fma3"],
         compiler_flags=["-march=x86-64-v3"],
-        limits={
-            "ATEN_CPU_CAPABILITY": "avx2",
-            "ONEDNN_MAX_CPU_ISA": "AVX2",
-            "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-            "TORCHINDUCTOR_CPP_MARCH": "x86-64-v3",
-        },
+        limits=AVX2_LIMITS,
     ),
     InstructionSet(
         "avx512",
         needs=["avx512_f", "avx512_bw", "avx512_dq", "avx512_vl"],
         compiler_flags=["-march=x86-64-v4"],
-        limits={
-            "ATEN_CPU_CAPABILITY": "avx512",
-            "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI",
-            "MKL_ENABLE_INSTRUCTIONS": "AVX512",
-            "TORCHINDUCTOR_CPP_MARCH": "x86-64-v4",
-        },
+        limits=AVX512_LIMITS,
     ),
     InstructionSet(
         "avx512_bf16",
         needs=["avx512_bf16"],
         compiler_flags=["-march=x86-64-v4", "-mavx512bf16"],
-        limits={
-            "ATEN_CPU_CAPABILITY": "avx512",
-            "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
-            "MKL_ENABLE_INSTRUCTIONS": "AVX512",
-            "TORCHINDUCTOR_CPP_MARCH": "x86-64-v4",
-        },
+        limits=AVX512_LIMITS | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"},
     ),
     InstructionSet("amx", needs=["amx_bf16"], compiler_flags=["-march=native"]),
 )

@@ -2,8 +2,8 @@
 The loss at the head.
 
 The logits are the largest thing in a step: 16 x 512 tokens of 10,000 ids are 330 MB in float32,
-with a gradient of the same size. On a CPU they are never all in memory: they are computed for CHUNK
-tokens at a time, turned into their own gradient in place, and dropped.
+with a gradient of the same size. On a CPU (with a C++ compiler) they are never all in memory: they
+are computed for CHUNK tokens at a time, turned into their own gradient in place, and dropped.
 """
 
 import torch
@@ -22,9 +22,9 @@ def head_loss(x, weight, targets):
     Targets of -100 are ignored; if no others are left, the loss is 0. Under autocast the matrix
     products use its dtype, the sums float32.
     """
-    if x.device.type != "cpu":
-        return plain_loss(x, weight, targets)
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+    if x.device.type != "cpu" or not has_kernel(dtype):
+        return plain_loss(x, weight, targets)
     return chunked_loss(x, weight, targets, dtype, torch.is_grad_enabled())[0]
 
 
@@ -77,24 +77,20 @@ def backward(ctx, dloss, *_):
 chunked_loss.register_autograd(backward, setup_context=setup_context)
 
 
+# ---- cpu_cross_entropy.cpp ----
+def kernel(dtype):
+    return compile_cpp.kernel("cpu_cross_entropy", "cross_entropy", dtype)
+
+
+def has_kernel(dtype):
+    return kernel(dtype) is not None
+
+
+has_kernel._dynamo_marked_constant = True  # see attention.py
+
+
 def cross_entropy_(logits, targets):
     """(N, V), (N,) -> losses (N,); the logits are overwritten with their gradients."""
-    kernel = compile_cpp.kernel("cpu_cross_entropy", "cross_entropy", logits.dtype)
-    if kernel is None:
-        return pytorch_cross_entropy_(logits, targets)
     losses = torch.empty(len(logits))
-    compile_cpp.call(kernel, logits, targets.contiguous(), losses, *logits.shape)
-    return losses
-
-
-def pytorch_cross_entropy_(logits, targets):
-    """cross_entropy_ without a compiler."""
-    rows = torch.arange(len(targets))
-    ids = targets.clamp(min=0)
-    counts = targets >= 0
-    log_sums = logits.float().logsumexp(-1)
-    losses = (log_sums - logits[rows, ids].float()) * counts
-    gradients = (logits.float() - log_sums[:, None]).exp()
-    gradients[rows, ids] -= 1
-    logits.copy_(gradients * counts[:, None])
+    compile_cpp.call(kernel(logits.dtype), logits, targets.contiguous(), losses, *logits.shape)
     return losses

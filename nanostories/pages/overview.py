@@ -1,11 +1,12 @@
 """
-The beginning of the report: a row for each run, with one figure of each command, and a story of
-each.
+The beginning of the report: a row for each run or other writer of stories, with one figure of each
+command, and a story of each.
 
 >>> overview_section(ResultFiles([Path("out")]))  # HTML
 """
 
 import html
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,8 +31,8 @@ ABOUT = {
     "bits per byte": "the lowest, on the validation stories",
     "grammar": "pairs of sentences of which the right one is likelier; chance is 50%",
     "facts": "prompts answered right; chance is 25%",
-    "fluency": "by the first judge, beside the true endings",
-    "consistency": "by the first judge, beside the true endings",
+    "fluency": "by {judge}, beside the true endings",
+    "consistency": "by {judge}, beside the true endings",
     "flagged as copies": "completions that copy a training story",
 }
 BOLD = "Bold: certainly the best, as its 95% interval lies above those of all other runs."
@@ -44,12 +45,19 @@ def overview_section(files: ResultFiles) -> str:
         training = run_row(files.label(path.parent), log, {})
         row = {"run": training["run"]}
         rows[path.parent] = row | {column: training.get(column) for column in FORMATS}
+    stories = {}
+    for path, samples in files.contents("samples/eval.jsonl", read_rows).items():
+        directory = path.parent.parent
+        stories[directory] = next(iter(samples.values()))
+        # of a model that was not trained here, or sampled at another temperature
+        rows.setdefault(directory, {"run": files.label(directory)} | dict.fromkeys(FORMATS))
     if not rows:
         return ""
+    judge = busiest_judge(files)
     truth = {"run": "(true endings)"}
     notes = {}  # (run, column): why not to believe it
     for path, result, out_of_date in files.results:
-        for name, column, cell, note in figures_of(result):
+        for name, column, cell, note in figures_of(result, judge):
             run = path.parent if name == path.parent.name else path.parent / name
             row = truth if name == "(true ending)" else rows.get(run)
             if row and cell is not None and row.get(column) is None:
@@ -64,15 +72,34 @@ def overview_section(files: ResultFiles) -> str:
         if all(row.get(column) is None for row in table.rows):
             for row in table.rows:
                 row.pop(column, None)
-    meanings = [f"{column}: {ABOUT[column]}." for column in table.columns if column in ABOUT]
+    meanings = []
+    for column in table.columns:
+        if column in ABOUT:
+            meanings.append(f"{column}: {ABOUT[column].format(judge=judge)}.")
     remarks = [f"{run}, {column}: {note}." for (run, column), note in notes.items()]
     about = html.escape(" ".join([*meanings, BOLD, *remarks]))
-    return f"{table_html(table, bold)}<p>{about}</p>{one_story_each(files, rows)}"
+    return f"{table_html(table, bold)}<p>{about}</p>{one_story_each(stories, rows)}"
 
 
-def figures_of(result: Result) -> Iterator[tuple[str, str, Cell, str]]:
-    """Yields (name of a run, one of FORMATS, its cell, why not to believe it). Scores and copies
-    are those of the set eval."""
+def busiest_judge(files: ResultFiles) -> str:
+    """The one that has graded most stories of the sets eval; "" if there is none."""
+    counts = Counter()
+    for _, result, _ in files.results:
+        for table in result.tables:
+            if is_of_judge(table):
+                graded = [row["stories"] - row["ungraded"] for row in table.rows]
+                counts[table.facts["judge"]] += sum(graded)
+    return max(counts, key=counts.get, default="")
+
+
+def is_of_judge(table: Table) -> bool:
+    facts = table.facts
+    return facts.get("kind") == "scores" and facts["judge"] != "" and facts["set"] == EVAL
+
+
+def figures_of(result: Result, judge: str) -> Iterator[tuple[str, str, Cell, str]]:
+    """Yields (name of a run, one of FORMATS, its cell, why not to believe it). Scores are this
+    judge's; they and copies are of the set eval."""
 
     def warning_of(run: str) -> str:
         about_it = [text for text in result.warnings if text.startswith(f"{run} ")]
@@ -87,7 +114,7 @@ def figures_of(result: Result) -> Iterator[tuple[str, str, Cell, str]]:
                     yield model, "grammar", cell, warning_of(model)
             if kind == "shares":
                 yield name, "facts", row.get("facts"), warning_of(name)
-            if kind == "scores" and table.facts["judge"] and table.facts["set"] == EVAL:
+            if is_of_judge(table) and table.facts["judge"] == judge:
                 for score in ("fluency", "consistency"):
                     note = table.notes.get(name) or table.notes.get(score, "")
                     yield name, score, row.get(score), note
@@ -105,15 +132,14 @@ def best_of(column: str, rows: list[dict[str, Cell]]) -> str:
     return best if intervals[best][1] > max(others) else ""
 
 
-def one_story_each(files: ResultFiles, rows: dict[Path, dict]) -> str:
+def one_story_each(stories: dict[Path, dict], rows: dict[Path, dict]) -> str:
+    """stories: a row of a set, by directory."""
     columns = []
-    for path, stories in files.contents("samples/eval.jsonl", read_rows).items():
-        if path.parent.parent in rows:
-            story = next(iter(stories.values()))
-            prompt = html.escape(story["prompt"])
-            completion = html.escape(story["completion"][:LONGEST])
-            run = html.escape(rows[path.parent.parent]["run"])
-            language = language_of([story["prompt"] + story["completion"]])
-            text = f'<p lang="{language}"><i>{prompt}</i>{completion}</p>'
-            columns.append(f"<div><b>{run}</b>{text}</div>")
+    for directory, story in stories.items():
+        prompt = html.escape(story["prompt"])
+        completion = html.escape(story["completion"][:LONGEST])
+        run = html.escape(rows[directory]["run"])
+        language = language_of([story["prompt"] + story["completion"]])
+        text = f'<p lang="{language}"><i>{prompt}</i>{completion}</p>'
+        columns.append(f"<div><b>{run}</b>{text}</div>")
     return f'<div class="stories">{"".join(columns)}</div>' if columns else ""

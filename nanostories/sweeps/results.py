@@ -286,8 +286,8 @@ def draw_curves(axes: Axes, runs: Sequence[Path]) -> None:
     axes.set_axis_on()
     for i, run in enumerate(runs):
         points = [(row["tokens"] / 1e6, row) for row in read_curve(run / "log.csv")]
-        style = {"most": len(points), "color": f"C{i}"}
-        draw_loss(axes, points, "train_loss", alpha=0.4, linewidth=0.8, **style)
-        draw_loss(axes, points, "val_loss", marker=".", label=run.name, **style)
+        color = f"C{i}"
+        draw_loss(axes, points, "train_loss", alpha=0.4, linewidth=0.8, color=color)
+        draw_loss(axes, points, "val_loss", marker=".", label=run.name, color=color)
     axes.set(xlabel="million tokens", ylabel="loss (pale: training)")
     axes.legend(fontsize=6)

@@ -83,6 +83,10 @@ class TrainConfig:
             raise UserError(f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all")
         if self.attend_within_story and self.architecture == "compressor":
             raise UserError("attend_within_story: not with compressor, whose pairs cross stories")
+        for name in ("copy_init", "bigram_init"):
+            if self.start_from and getattr(self, name):
+                problem = f"changes first weights, but start_from={self.start_from} brings others"
+                raise UserError(f"{name}: {problem}; give --{name}=0")
         # step-5 is how kept checkpoints are called
         if not re.fullmatch(r"(?!\.\.?$|step-\d+$)[^/\\]+", self.name):
             raise UserError(
@@ -110,7 +114,7 @@ AT_MOST_1 = ("warmdown", "beta1", "beta2")
 # The settings that start_from brings
 SHAPE = ("architecture", "n_layer", "n_head", "n_embd", "window_size")
 # Settings that others compute; on the command line they would contradict each other
-COMPUTED = {"start_from": (*SHAPE, "copy_init", "bigram_init"), "epochs": ("max_steps",)}
+COMPUTED = {"start_from": SHAPE, "epochs": ("max_steps",)}
 
 
 def check_value(field: dataclasses.Field, value) -> None:
@@ -146,7 +150,7 @@ def read_config(path: Path) -> dict:
         raise UserError(f"{path}: no such config file (see configs/) or run (see out/)")
     settings = {}
     try:
-        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        for statement in ast.parse(path.read_bytes()).body:
             place = f"{path}:{statement.lineno}"
             match statement:
                 case ast.Assign([ast.Name(name)], ast.Constant(value)):
@@ -154,7 +158,7 @@ def read_config(path: Path) -> dict:
                 case _:
                     raise UserError(f"{place}: expected name = value")
     except SyntaxError as error:
-        raise UserError(f"{path}:{error.lineno}: expected name = value") from None
+        raise UserError(f"{path}:{error.lineno}: expected name = value, in UTF-8") from None
     return settings
 
 
@@ -180,21 +184,22 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
         print(f"{usage}\nSettings, for config files (a line each) and as --name=value:\n")
         print(inspect.getsource(TrainConfig).partition("    def __post_init__")[0])
         sys.exit()
-    for arg in args:
-        if arg.removeprefix("--") in DEFAULTS:
-            raise UserError(f"{arg}: needs a value, as {arg}=VALUE")
     resume = "--resume" in args
-    paths = [Path(arg) for arg in args if not arg.startswith("-")]
+    paths = []
+    given = {}
+    for arg in args:
+        name, equals, text = arg.removeprefix("--").partition("=")
+        if not arg.startswith("-"):
+            paths.append(Path(arg))
+        elif name in DEFAULTS and not equals:
+            raise UserError(f"{arg}: needs a value, as {arg}=VALUE")
+        elif arg != "--resume":
+            given[name] = parse_setting(name, text, arg)
     if not paths:
         paths = [ROOT / "configs" / "demo.py"]
     settings = {}
     for path in paths:
         settings |= read_run(path) if resume and path.is_dir() else read_config(path)
-    given = {}
-    for arg in args:
-        if arg.startswith("-") and arg != "--resume":
-            name, _, text = arg.removeprefix("--").partition("=")
-            given[name] = parse_setting(name, text, arg)
     words = [path.stem for path in paths]
     data = settings.get("data", DEFAULTS["data"])
     if given.get("data", data) != data:

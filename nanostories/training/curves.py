@@ -5,25 +5,25 @@ The picture of a run's training, or of several runs: their losses over tokens an
 >>> save_figure(loss_figure({"demo": log}, {"demo": "builtin"}), Path("out/demo/loss.png"))
 """
 
-import math
 from pathlib import Path
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from nanostories.cli import UserError
+from nanostories.training.run_directory import read_log
 
-POINTS = 8000  # in a figure, of all curves together: keeps the picture of forty runs small
 DASHES = ("-", "--", ":", "-.")
 TICKS = (1, 1.5, 2, 3, 5)  # times powers of ten
+# Lines may be a pixel off: the picture of forty runs is half as large.
+matplotlib.rcParams["path.simplify_threshold"] = 1.0
 PANELS = (("tokens (millions)", "tokens", 1e6), ("minutes of training", "seconds", 60))
 
 
 def read_curve(path: Path) -> list[dict]:
     """The complete rows of log.csv: numbers, or None where a cell is empty."""
-    from nanostories.training.run_directory import read_log  # here, as it imports torch
-
     rows = []
     for row in read_log(path):
         try:
@@ -38,17 +38,18 @@ def loss_figure(logs: dict[str, list[dict]], data: dict[str, str]) -> Figure:
     corpus by run."""
     corpora = list(dict.fromkeys(data.values()))
     figure = Figure(figsize=(10, 0.8 + 2.6 * len(corpora)), layout="constrained")
-    most = max(20, POINTS // (4 * len(logs)))
-    for panels, corpus in zip(figure.subplots(len(corpora), 2, squeeze=False), corpora):
-        for axes, (title, column, unit) in zip(panels, PANELS):
-            prepare_axes(axes, title, corpus)
-            for i, (run, log) in enumerate(logs.items()):
-                if data[run] == corpus:
-                    points = [(row[column] / unit, row) for row in log if row[column]]
-                    style = {"color": f"C{i % 10}", "linestyle": DASHES[i // 10 % 4]}
-                    draw_loss(axes, points, "train_loss", most, alpha=0.4, linewidth=0.8, **style)
-                    label = run if column == "tokens" else None  # once in the legend
-                    draw_loss(axes, points, "val_loss", most, marker=".", label=label, **style)
+    panels = figure.subplots(len(corpora), 2, squeeze=False)
+    for row, corpus in zip(panels, corpora):
+        for axes, (label, _, _) in zip(row, PANELS):
+            prepare_axes(axes, label, corpus)
+    for i, (run, log) in enumerate(logs.items()):
+        style = {"color": f"C{i % 10}", "linestyle": DASHES[i // 10 % 4]}
+        label = run
+        for axes, (_, column, unit) in zip(panels[corpora.index(data[run])], PANELS):
+            points = [(row[column] / unit, row) for row in log if row[column]]
+            draw_loss(axes, points, "train_loss", alpha=0.4, linewidth=0.8, **style)
+            draw_loss(axes, points, "val_loss", marker=".", label=label, **style)
+            label = None  # once in the legend
     figure.legend(loc="outside lower center", ncols=min(4, len(logs)), fontsize=8, frameon=False)
     figure.suptitle("Loss, nats per token (pale: training; bold: validation)", fontsize=10)
     return figure
@@ -64,11 +65,8 @@ def prepare_axes(axes: Axes, label: str, title: str) -> None:
         axis.set_major_formatter("{x:g}")
 
 
-def draw_loss(axes: Axes, points: list[tuple[float, dict]], loss: str, most: int, **style) -> None:
-    """One of the losses, at `most` points at most, the last one among them."""
+def draw_loss(axes: Axes, points: list[tuple[float, dict]], loss: str, **style) -> None:
+    """One of the losses. points: (x, row of read_curve)."""
     xs = [x for x, row in points if row[loss]]
     losses = [row[loss] for _, row in points if row[loss]]
-    stride = -max(1, math.ceil(len(xs) / most))  # backwards, so that the last point is kept
-    xs = xs[::stride]
-    losses = losses[::stride]
     axes.plot(xs, losses, markevery=max(1, len(xs) // 15), **style)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,9 @@ class Ranks:
         """In place, over all ranks, in one message, as there are many small ones."""
         if self.size == 1:
             return
-        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        flat = _flatten_dense_tensors(tensors)
         dist.all_reduce(flat)
-        parts = flat.split([tensor.numel() for tensor in tensors])
-        views = [part.view_as(tensor) for part, tensor in zip(parts, tensors)]
-        torch._foreach_copy_(tensors, views)
+        torch._foreach_copy_(tensors, _unflatten_dense_tensors(flat, tensors))
 
     def max(self, value: float) -> float:
         """The largest of all ranks' values. All wait for the last of them."""
@@ -78,19 +77,18 @@ def stop_signal(ranks: Ranks):
     received = []
 
     def receive(number, frame):
-        if received and ranks.size == 1:
-            # Leaving waits for threads that compile; one more then ends it, without a traceback.
-            handlers.update(dict.fromkeys(signals, signal.SIG_DFL))
-            raise KeyboardInterrupt
         if ranks.rank == 0 and not received:
             print("\nstopping after this step; Ctrl-C again ends at once", file=sys.stderr)
         received.append(number)
+        if ranks.size == 1:
+            signal.signal(number, signal.SIG_DFL)
 
     def has_arrived() -> bool:
         return ranks.max(len(received)) > 0
 
-    signals = (signal.SIGINT, signal.SIGTERM)
-    handlers = {number: signal.signal(number, receive) for number in signals}
+    handlers = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handlers[number] = signal.signal(number, receive)
     try:
         yield has_arrived
     finally:

@@ -44,18 +44,21 @@ class TrainingLog:
         """Times a step of training. One that compiles does not count."""
         compiles = self.state.step in self.compiling_steps
         if compiles:
-            self.state.check_finite()  # waits for the steps before it, which count
+            self.wait()
         start = time.perf_counter()
         yield
-        # Before a row and before validation, wait for the device: its work is part of training.
-        intervals = (self.config.log_interval, self.config.eval_interval)
-        if compiles or any(self.state.step % interval == 0 for interval in intervals):
-            self.state.check_finite()
-        seconds = self.ranks.max(time.perf_counter() - start)
-        if not compiles:
-            self.state.seconds += seconds
+        if compiles:
+            self.state.check_finite()  # waits for the device: its work does not count, either
+        else:
+            self.state.seconds += self.ranks.max(time.perf_counter() - start)
             self.timed_steps += 1
         self.bar.update(self.state.fraction_done - self.bar.n)
+
+    def wait(self) -> None:
+        """Waits for the device: its work on the steps so far is part of training."""
+        start = time.perf_counter()
+        self.state.check_finite()
+        self.state.seconds += self.ranks.max(time.perf_counter() - start)
 
     def write_row(self, lr: float, losses: dict[str, float]) -> dict[str, str]:
         """Writes and returns the row for the steps since the last one; begins a new period. Only
@@ -126,5 +129,6 @@ def print_settings(run: Path, state: TrainingState, ranks: Ranks) -> None:
         windows = f"{config.block_size // 4} tokens until step {config.short_window_steps}"
         facts["windows"] = f"{windows} (validation loss is high before)"
     print(f"{run}:", ", ".join(f"{name} {value}" for name, value in facts.items()))
-    if state.device.type == "cpu" and free_cores() < torch.get_num_threads():
-        print(f"Other programs are using the CPU: OMP_NUM_THREADS={free_cores()} may be faster")
+    n_free = free_cores()
+    if state.device.type == "cpu" and n_free < torch.get_num_threads():
+        print(f"Other programs are using the CPU: OMP_NUM_THREADS={n_free} may be faster")

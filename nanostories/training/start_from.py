@@ -1,27 +1,45 @@
-"""--start_from: the weights, shape and vocabulary of a run of ours, of a checkpoint, or of a
-published model."""
+"""What a run starts from: its own last checkpoint (--resume), or the weights, shape and vocabulary
+of another run, a checkpoint, or a published model (--start_from)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
 
-from model import GPTNeo
+from nanostories.checkpoints.checkpoint import load_checkpoint
 from nanostories.checkpoints.huggingface import load_model
 from nanostories.cli import UserError
-from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.training.config import SHAPE, TrainConfig
 from nanostories.variants import MODELS
 
+# Settings that may change when a run is resumed; any other would make it another run. A lower
+# learning_rate and another dtype are the remedies for a loss that became infinite, smaller batches
+# for too little memory.
+RESUME_MAY_CHANGE = set(
+    "name out_dir data data_dir max_steps epochs max_minutes learning_rate dtype batch_size"
+    " grad_accum_steps log_interval eval_interval keep_checkpoints device compile".split()
+)
 
-class Source(NamedTuple):
-    """Where the weights of a run come from."""
 
-    model: GPTNeo
-    tokenizer: Tokenizer
+def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, TrainConfig]:
+    """The run's last checkpoint, and the config, with the shape that start_from gave the run.
+    UserError if the config asks for another run."""
+    path = run / "ckpt.pt"
+    checkpoint = load_checkpoint(path)
+    trained = TrainConfig(**checkpoint["train_config"])
+    if config.start_from:
+        config = with_shape(config, vars(trained))
+    for name in ["sequences_per_step", *vars(config)]:
+        before = getattr(trained, name)
+        now = getattr(config, name)
+        if now != before and name not in RESUME_MAY_CHANGE:
+            problem = f"trained with {name}={before!r}"
+            raise UserError(f"{path}: {problem}; it cannot be resumed with {name}={now!r}")
+    return checkpoint, config
 
 
-def load_source(config: TrainConfig) -> tuple[Source, TrainConfig]:
-    """What config.start_from names, and the config with that shape."""
+def load_source(config: TrainConfig) -> tuple[dict, TrainConfig]:
+    """The weights and the vocabulary of what config.start_from names, as in a checkpoint, and the
+    config with that shape."""
     model, tokenizer = load_model(config.start_from)
     is_gpt2 = model.config.qkv_bias
     if model.config.scale_attention != is_gpt2:
@@ -29,8 +47,10 @@ def load_source(config: TrainConfig) -> tuple[Source, TrainConfig]:
     architecture = "gpt2" if is_gpt2 else "gptneo"
     if type(model) is MODELS["compressor"]:
         architecture = "compressor"
-    shape = vars(model.config) | {"architecture": architecture}
-    return Source(model, tokenizer), with_shape(config, shape)
+    config = with_shape(config, vars(model.config) | {"architecture": architecture})
+    weights = model.state_dict()
+    weights["wpe.weight"] = weights["wpe.weight"][: config.block_size]
+    return {"model": weights, "vocabulary": tokenizer.vocabulary}, config
 
 
 def with_shape(config: TrainConfig, shape: Mapping) -> TrainConfig:
@@ -38,10 +58,4 @@ def with_shape(config: TrainConfig, shape: Mapping) -> TrainConfig:
     off."""
     settings = {name: shape[name] for name in SHAPE}
     block_size = min(config.block_size, shape["block_size"])
-    return replace(config, **settings, block_size=block_size, copy_init=0.0, bigram_init=0.0)
-
-
-def copy_weights(source: GPTNeo, model: GPTNeo) -> None:
-    weights = source.state_dict()
-    weights["wpe.weight"] = weights["wpe.weight"][: model.config.block_size]
-    model.load_state_dict(weights)
+    return replace(config, **settings, block_size=block_size)

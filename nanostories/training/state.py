@@ -67,10 +67,9 @@ class TrainingState:
         return min(1.0, fraction)
 
     def means(self) -> tuple[float, float]:
-        """Loss and gradient norm since the log's last row. UserError if they are not finite."""
-        self.check_finite()
+        """Loss and gradient norm since the log's last row."""
         loss, norm, steps = self.sums.tolist()
-        return loss / max(steps, 1), norm / max(steps, 1)
+        return loss / steps, norm / steps
 
     def check_finite(self) -> None:
         """Waits for the device. UserError if the loss or a gradient is infinite or NaN."""
@@ -108,7 +107,7 @@ class TrainingState:
         }
 
     def restore(self, checkpoint: dict) -> None:
-        self.model.load_state_dict(checkpoint["model"])
+        """All but the weights, which --start_from takes as well."""
         for optimizer, state in zip(self.optimizers, checkpoint["optimizers"]):
             optimizer.load_state_dict(state)
         if checkpoint["scaler"]:  # empty if the run was not in float16 before

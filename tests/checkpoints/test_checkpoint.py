@@ -1,6 +1,7 @@
 """Damaged checkpoints are refused in one line, code in them is never run, and runs are found by
 their directories."""
 
+import math
 import random
 import re
 import shutil
@@ -98,10 +99,12 @@ def test_instead_of_a_run_that_does_not_exist_those_that_do_are_named(tmp_path, 
 
 def test_a_deleted_best_is_said_and_a_kept_checkpoint_never_had_one(tmp_path, capsys):
     run = tmp_path / "run"
-    save_run(run, model_to_probe(), optimizers=[])
+    save_run(run, model_to_probe(), optimizers=[], best_val_loss=2.0)
     save_run(run, model_to_probe(), name="best.pt")
     save_run(run / "step-5", model_to_probe())
-    for path in (run, run / "ckpt.pt", run / "step-5"):
+    stopped = tmp_path / "stopped"  # before its first evaluation
+    save_run(stopped, model_to_probe(), optimizers=[], best_val_loss=math.inf)
+    for path in (run, run / "ckpt.pt", run / "step-5", stopped):
         load_checkpoint(path)
     assert capsys.readouterr().err == ""
     (run / "best.pt").unlink()
@@ -113,7 +116,7 @@ def names(name, checkpoint: str) -> list[str]:
     return [model.name for model in open_models(str(name), checkpoint)]
 
 
-def test_checkpoints_by_name(run):
+def test_checkpoints_by_name(run, tmp_path, monkeypatch):
     assert names(run, "best") == [str(run)]
     assert names(run, "last") == [str(run / "ckpt.pt")]
     assert names(run, "all") == [str(run / "step-5"), str(run / "step-10")]
@@ -122,7 +125,9 @@ def test_checkpoints_by_name(run):
     for name, checkpoint in ((run, "6"), (run / "step-5", "all")):
         with pytest.raises(UserError, match="--checkpoint"):
             open_model(str(name), checkpoint)
-    assert newest_run(run.parent) == run
+    (tmp_path / "out").symlink_to(run.parent)
+    monkeypatch.chdir(tmp_path)
+    assert newest_run() == Path("out", "demo")
     assert runs_below(run.parent) == [run]
     assert runs_below(run / "step-5") == [run / "step-5"]
 

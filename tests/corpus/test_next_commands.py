@@ -47,7 +47,7 @@ def test_a_file_of_one_unsplit_story_among_good_ones_is_named(tmp_path, capsys):
     folder = tmp_path / "mine"
     folder.mkdir()
     write_stories(folder / "good.txt", stories)
-    write_stories(folder / "unsplit.txt", [stories[0], "\n\n".join(stories), stories[1]])
+    write_stories(folder / "unsplit.txt", ["\n\n".join(stories)])  # alone in its file
     run_prepare("--input", folder, "--name=mine", "--data_dir", tmp_path / "data")
     said = capsys.readouterr()
     warnings = [line for line in (said.out + said.err).splitlines() if "single one" in line]

@@ -112,6 +112,9 @@ def test_every_kind_of_file_gives_the_same_stories(tmp_path, ending):
     assert prepared_stories(tmp_path, folder, "--column", "body") == sorted(stories)
     with pytest.raises(SystemExit, match=f"0{ending}: no story in .*--column"):
         prepared_stories(tmp_path, folder, "--column", "Body")
+    write_jsonl(folder / "others.jsonl", ["Of another file."], "tale")
+    found = prepared_stories(tmp_path, folder, "--column", "body", "tale")
+    assert found == sorted([*stories, "Of another file."])
 
 
 def test_text_is_cut_rightly_wherever_a_block_ends(tmp_path):

@@ -78,6 +78,11 @@ def test_nothing_is_asked_twice(grade_py, api, tmp_path):
     assert grade_py("--controls")[0] == 0 and len(api.requests) == asked + 10
 
 
+def test_only_the_first_prompts_are_graded(grade_py, api, tmp_path):
+    assert grade_py("--prompts", "2")[0] == 0 and len(api.requests) == 2 * 2 * 2
+    assert all(row["stories"] <= 4 for row in rows_of(tmp_path / "out", "scores"))
+
+
 def test_controls_that_were_graded_are_kept(grade_py, api, tmp_path):
     grade_py("--controls")
     tests = rows_of(tmp_path / "out", "controls")
@@ -205,7 +210,9 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(grade_py, api, tmp_path, monkey
     code, printed = grade_py("--controls", "--dry_run", "--question", "ours", "paper", *prices)
     assert code == 0 and api.requests == [] and not (tmp_path / "out" / "grades.json").exists()
     assert "40 requests to http://127.0.0.1" in printed.out and "80 requests to" in printed.out
-    assert printed.out.count("about $0.0") == 2
+    assert printed.out.count("in all about $0.0") == 1
+    flags = ("--dry_run", "--max_cost", "0.0001", *prices)
+    assert "too little for all; --prompts N" in grade_py(*flags)[1].out
     assert grade_py("--controls", "--concurrency", "1")[0] == 0
     assert api.requests[0]["messages"][0]["content"] in printed.out
     assert "nothing to ask" in grade_py("--controls", "--dry_run")[1].out

@@ -75,6 +75,18 @@ def test_a_careful_reading_and_a_random_one_are_told_apart(groups, grade_py, tmp
     assert rows.keys() == set(SCORES) and low < 0 < high
 
 
+def test_few_grades_by_a_person_are_shown_as_few(grade_py, tmp_path):
+    out = tmp_path / "out"
+    groups = group_runs(read_runs([out])[0])
+    save_grades(groups, out / "read-Mia.csv", "Mia", lambda *_: 7)
+    lines = (out / "read-Mia.csv").read_text().splitlines()
+    (out / "read-Mia.csv").write_text("\n".join(lines[:3]) + "\n")
+    code, printed = grade_py("out", "--controls", judge="human")
+    rows = [row for row in rows_of(out, "scores") if row["judge"] == "human:Mia"]
+    assert code == 0 and sum(row["stories"] - row["ungraded"] for row in rows) <= 2
+    assert "WARNING human:Mia is untested; more grades" in printed.out
+
+
 def test_grades_that_are_none_are_named(groups, tmp_path):
     path = tmp_path / "read-Mia.csv"
     for value in ("11", "good", "nan"):

@@ -56,21 +56,23 @@ MISTAKES = {  # and what the message says
     "--epochs=2 --max_steps=10": "max_steps: epochs=2.0 sets it",
     "--name=../x": "name=../x: must be a plain directory name",
     "--name=step-5": "name=step-5: must be",
-    "--start_from=out/x --bigram_init=0.1": "bigram_init: start_from=out/x sets it",
+    "--start_from=out/x --copy_init=0 --n_layer=3": "n_layer: start_from=out/x sets it",
+    "configs/cpu.py --start_from=out/x": "out/x brings others; give --bigram_init=0",
     # in a file
     "n_layer = 3\nn_heads = 4\n": "wrong.py:2: unknown setting 'n_heads'; see n_head",
     "n_layer = 3\nimport os\n": "wrong.py:2: expected name = value",
     "n_layer = len('abc')\n": "wrong.py:1: expected name = value",
     "n_layer = = 3\n": "wrong.py:1: expected name = value",
+    "n_layer = 3\ndata = 'café'\n": "wrong.py:2: expected name = value, in UTF-8",
 }
 
 
 @pytest.mark.parametrize("mistake, message", MISTAKES.items())
 def test_a_wrong_setting_is_named_and_nothing_is_executed(tmp_path, mistake, message):
-    arguments = mistake.split()
+    arguments = mistake.replace("configs", str(ROOT / "configs")).split()
     if "\n" in mistake:
         path = tmp_path / "wrong.py"
-        path.write_text(mistake)
+        path.write_text(mistake, encoding="latin-1")
         arguments = [str(path)]
     with pytest.raises(UserError) as caught:
         parse_command_line(arguments)

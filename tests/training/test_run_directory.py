@@ -3,6 +3,7 @@ stopped."""
 
 import resource
 import signal
+import weakref
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from nanostories.checkpoints.checkpoint import kept_checkpoints, load_checkpoint
 from nanostories.cli import UserError
 from nanostories.files import lock
 from nanostories.kernels import cpu_features
+from nanostories.training import start_from
 from nanostories.training.config import TrainConfig
 from nanostories.training.run_directory import partly_trained
 from train import train
@@ -80,6 +82,27 @@ def stop_in(monkeypatch):
         monkeypatch.setattr(train_module.Batches, "for_step", read_and_stop)
 
     return arrange
+
+
+def test_a_resumed_run_holds_its_weights_once(config, monkeypatch):
+    """Its checkpoint's are copied, and freed before the first step."""
+    loaded = []
+    load_checkpoint = start_from.load_checkpoint
+
+    def note_tensors(path):
+        checkpoint = load_checkpoint(path)
+        loaded.extend(weakref.ref(tensor) for tensor in checkpoint["model"].values())
+        return checkpoint
+
+    def train_step(*_):
+        assert loaded and not any(tensor() is not None for tensor in loaded)
+        raise EOFError  # enough is known
+
+    run_of(config, max_steps=10)
+    monkeypatch.setattr(start_from, "load_checkpoint", note_tensors)
+    monkeypatch.setattr(train_module, "train_step", train_step)
+    with pytest.raises(EOFError):
+        run_of(config, resume=True)
 
 
 def test_a_stopped_run_ends_its_step_saves_and_goes_on_exactly(config, reference, stop_in):

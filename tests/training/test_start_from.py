@@ -12,8 +12,7 @@ from conftest import STATEFUL, assert_same_run, log_of
 from random_models import random_model, randomize, save_run
 
 from model import GPTNeoConfig
-from nanostories.checkpoints.checkpoint import load_run
-from nanostories.checkpoints.huggingface import save_hf
+from nanostories.checkpoints.huggingface import load_model, save_hf
 from nanostories.cli import UserError
 from nanostories.corpus.token_files import load_meta
 from nanostories.corpus.tokenizer import Tokenizer
@@ -57,7 +56,7 @@ def test_a_run_starts_where_the_source_is(shape, source, tokenizer, config, tmp_
     changes = {"start_from": name, "max_steps": 1, "learning_rate": 0.0, "weight_decay": 0.0}
     run, _ = train(TrainConfig(**config | changes), resume=False)
     assert f"{name}: val_loss {log_of(run)[-1]['val_loss']}" in capsys.readouterr().out
-    ours, _ = load_run(run)
+    ours, _ = load_model(str(run))
     tokens = torch.randint(300, (3, 16))
     torch.testing.assert_close(ours(tokens)[0], model(tokens)[0])
     assert ours.config.block_size == 16  # a smaller one stays
@@ -66,7 +65,7 @@ def test_a_run_starts_where_the_source_is(shape, source, tokenizer, config, tmp_
 def test_a_resumed_run_needs_its_source_no_more(config, source, tmp_path):
     _, name = source(GPT2)
     # longer than the source's
-    config |= STATEFUL | {"start_from": name, "block_size": 40, "copy_init": 0.1}
+    config |= STATEFUL | {"start_from": name, "block_size": 40, "bigram_init": 0.0}
     whole, _ = train(TrainConfig(**config | {"name": "whole"}), resume=False)
     run, _ = train(TrainConfig(**config | {"max_steps": 10}), resume=False)
     shutil.rmtree(tmp_path / "theirs")

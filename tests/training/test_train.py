@@ -1,6 +1,5 @@
 """The training loop: what it computes and keeps, when it ends, and what it says to mistakes."""
 
-import itertools
 import math
 import time
 from pathlib import Path
@@ -18,8 +17,8 @@ from nanostories.checkpoints.checkpoint import (
     from_checkpoint,
     kept_checkpoints,
     load_checkpoint,
-    load_run,
 )
+from nanostories.checkpoints.huggingface import load_model
 from nanostories.corpus.instruct_headers import story_tokens
 from nanostories.corpus.token_files import load_meta_and_tokens
 from nanostories.device import no_compile_reason
@@ -27,6 +26,7 @@ from nanostories.training import log
 from nanostories.training.config import TrainConfig
 from nanostories.training.data_order import Windows, load_corpus, story_windows
 from nanostories.training.run_directory import LOG_COLUMNS
+from nanostories.training.state import TrainingState
 from train import train
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -36,11 +36,29 @@ def run_of(config: dict, **changes):
     return train(TrainConfig(**config | changes), resume=False)[0]
 
 
-@pytest.fixture
-def ticking(monkeypatch):
-    """A second goes by at every look at the clock."""
-    ticks = itertools.count()
-    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+@pytest.fixture(params=["cpu", "gpu"])
+def slow_steps(request, monkeypatch):
+    """A step takes a second: of the host, or of a GPU, for which only check_finite waits."""
+    now = [0.0]
+    unfinished = [0.0]  # seconds of work
+    train_step = train_module.train_step
+    check_finite = TrainingState.check_finite
+
+    def slow_step(state, *args):
+        unfinished[0] += 1
+        train_step(state, *args)
+        if request.param == "cpu":
+            state.check_finite()
+
+    def wait(state):
+        now[0] += unfinished[0]
+        unfinished[0] = 0.0
+        check_finite(state)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(train_module, "train_step", slow_step)
+    monkeypatch.setattr(TrainingState, "check_finite", wait)
+    return request.param
 
 
 # ---- What it computes ----
@@ -63,7 +81,7 @@ def test_a_run_learns_and_leaves_what_the_design_says(config, quick, recwarn):
     assert load_checkpoint(run)["train_config"]["max_steps"] == 1 == len(log_of(run))
 
 
-def test_the_clock_and_the_time_to_go(config, ticking, capsys, monkeypatch):
+def test_the_clock_and_the_time_to_go(config, slow_steps, capsys, monkeypatch):
     """Steps that compile are not in the speed: the first one, and the first one that reads windows
     of another length. MFU may be above 1, where the peak is wrong: then somebody sees it."""
     monkeypatch.setattr(log, "peak_flops", lambda *_: 1000.0)
@@ -71,19 +89,22 @@ def test_the_clock_and_the_time_to_go(config, ticking, capsys, monkeypatch):
     rows = log_of(run)
     assert [float(row["seconds"]) for row in rows] == [4, 8, 13]
     assert {row["tokens_per_s"] for row in rows} == {"128"}
-    mfu = 128 * load_run(run)[0].flops_per_token(16) / 1000
+    mfu = 128 * load_model(str(run))[0].flops_per_token(16) / 1000
     # none for short windows, which take fewer FLOPs
     assert [row["mfu"] for row in rows] == ["", f"{mfu:.4f}", f"{mfu:.4f}"]
     shown = [line for line in capsys.readouterr().out.splitlines() if "to go" in line]
     assert len(shown) == 3
     assert shown[0].endswith("00:08 to go")  # twice as long as until now
+    # also in the rows of kept checkpoints
+    run = run_of(config, name="keeps", max_steps=12, keep_checkpoints=3)
+    assert [row["seconds"] for row in log_of(run)] == ["3.00", "4.00", "7.00", "9.00", "11.00"]
 
 
 @torch.no_grad()
 def expected_validation(run: Path, tokens: np.ndarray) -> tuple[float, float]:
     """Loss and bpb of a run's last weights, window by window, from plain logits. Every token of a
     story counts once."""
-    model, tokenizer = load_run(run / "ckpt.pt")
+    model, tokenizer = load_model(str(run / "ckpt.pt"))
     config = TrainConfig(**load_checkpoint(run / "ckpt.pt")["train_config"])
     is_end = tokens == tokenizer.end_of_text
     text = torch.from_numpy(tokens.astype(np.int64))
@@ -157,12 +178,13 @@ def test_the_compiled_step_comes_to_the_same_and_twice_to_the_same_bits(config, 
 
 
 # ---- When it ends, what it keeps ----
-def test_the_clock_can_end_a_run_and_spreads_what_it_keeps(config, ticking):
+def test_the_clock_can_end_a_run_and_spreads_what_it_keeps(config, slow_steps):
     changes = {"max_steps": 10**6, "max_minutes": 0.5, "warmdown": 1.0, "keep_checkpoints": 3}
-    run = run_of(config, **changes)
+    run = run_of(config, **changes, log_interval=1 if slow_steps == "gpu" else 5)
     last = log_of(run)[-1]
-    assert last["val_loss"] and float(last["learning_rate"]) < 2e-3  # the schedule ended, too
-    assert list(kept_checkpoints(run)) == [11, 21, 31]
+    assert last["val_loss"] and float(last["learning_rate"]) < 4e-3  # the schedule ended, too
+    late = slow_steps == "gpu"  # a step's work is seen after the next one
+    assert list(kept_checkpoints(run)) == [11 + late, 21 + late, 31 + late]
 
 
 @pytest.mark.parametrize("wanted, steps", [(3, [7, 14, 20]), (50, range(1, 21))])
