@@ -22,7 +22,9 @@ import argparse
 import fnmatch
 import shlex
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 from nanostories.cli import (
@@ -34,11 +36,13 @@ from nanostories.cli import (
     positive,
     positive_float,
 )
-from nanostories.sweeps.lists import EXPERIMENTS, PREPARED, SCALES, Experiment, Runs, Scale
+from nanostories.sweeps.lists import EXPERIMENTS, PREPARED, SCALES, Experiment, Runs
 
 A100 = 0.4 * 312e12  # FLOP/s: a guess that training reaches 40%
 # Share of the speed of matrix products alone that a training step reaches on this machine
 UTILIZATION = 0.5
+# As much of a corpus that is not there yet as a plan needs: about what most corpora have
+USUAL_CORPUS = {"vocab_size": 10_000, "splits": {"train": {"tokens": 470_000_000}}}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -125,8 +129,10 @@ def run_experiment(args: argparse.Namespace) -> None:
     # here, so that --help need not wait for torch
     from nanostories.sweeps import results, runner
     from nanostories.sweeps.measures import Settings, commands
+    from nanostories.sweeps.plan import plan_runs
 
     experiment = EXPERIMENTS[args.experiment]
+    scale = SCALES[args.scale]
     listed = choose_runs(experiment, args)
     keys = missing_keys(listed, experiment, args)
     if keys and not args.dry_run:
@@ -135,24 +141,28 @@ def run_experiment(args: argparse.Namespace) -> None:
     directory = args.out_dir / args.experiment
     if args.scale != "small":
         directory = args.out_dir / f"{args.experiment}-{args.scale}"
-    planned = plan(experiment, listed, corpora, directory, args)
+    runs = plan_runs(listed, scale, args.seeds, directory, experiment.data, corpora)
+    runs = only(args.only, runs)
+    if listed.variants and not runs:
+        raise UserError(
+            f"--only {' '.join(args.only)}: no such run of {args.experiment}; --dry_run lists them"
+        )
     if args.dry_run:
-        show_costs(planned, listed, experiment, args)
+        show_costs(runs, listed, experiment, args.scale)
         for key in keys:
             print(f"missing: {key}")
         return
 
     directory.mkdir(parents=True, exist_ok=True)
     failed = []
-    finished = planned
-    if listed.steps or listed.budgets:
-        sha256 = {path: meta["splits"]["train"]["sha256"] for path, meta in corpora.values()}
-        failed, finished = runner.train_all(planned, sha256, directory)
-    data = corpora[experiment.data][0]
+    if listed.trains:
+        failed = runner.train_all(runs, directory / "experiment.log")
+    finished = [run for run in runs if run.config.name not in failed]
+    data, _ = corpora[experiment.data]
     subjects = find_subjects(listed, finished, experiment, directory, data)
     settings = Settings(
         directory,
-        n=SCALES[args.scale].n,
+        n=scale.n,
         sample=[*experiment.sample_flags, *args.sample],
         grade=grade_flags(listed, data, args),
         prompts=args.prompts or listed.prompts,
@@ -167,7 +177,7 @@ def run_experiment(args: argparse.Namespace) -> None:
         print(f"\n{wrote}; next: python report.py {args.out_dir}")
     if failed:
         raise UserError(
-            f"{len(failed)} of {len(planned)} runs failed ({', '.join(failed)}), see"
+            f"{len(failed)} of {len(runs)} runs failed ({', '.join(failed)}), see"
             f" {directory / 'experiment.log'}; the same command retries them"
         )
 
@@ -179,7 +189,7 @@ def choose_runs(experiment: Experiment, args: argparse.Namespace) -> Runs:
     if models and (experiment.picture == "law" or "memory" in experiment.measures):
         raise UserError(f"{args.experiment} needs runs of its own: leave out --models")
     if args.only_models:
-        listed = replace(listed, variants={}, steps=0, models=())
+        listed = Runs({}, prompts=listed.prompts)
     if (args.steps and not listed.steps) or (args.budgets and not listed.budgets):
         raise UserError(
             f"{args.experiment}: --budgets is for `scaling`, --steps for other lists that train"
@@ -187,69 +197,59 @@ def choose_runs(experiment: Experiment, args: argparse.Namespace) -> Runs:
     return replace(
         listed,
         steps=args.steps or listed.steps,
-        budgets=tuple(args.budgets) or listed.budgets,
+        budgets=args.budgets or listed.budgets,
         models=(*listed.models, *models),
     )
 
 
-def find_corpora(experiment: Experiment, listed: Runs, args: argparse.Namespace) -> dict:
-    """{name in the list: (directory, meta.json)}"""
+def find_corpora(
+    experiment: Experiment, listed: Runs, args: argparse.Namespace
+) -> dict[str, tuple[Path, dict]]:
+    """{name in the list: (directory, meta.json)}. One that is missing is made, or downloaded."""
+    from nanostories.corpus.token_files import load_meta
+
     names = {experiment.data}
     names |= {settings.get("data", experiment.data) for settings in listed.variants.values()}
     found = {}
     for name in sorted(names):
-        given = args.data if name == experiment.data else None
-        found[name] = find_corpus(name, given, SCALES[args.scale], args)
+        is_given = args.data and name == experiment.data
+        path = args.data if is_given else Path(SCALES[args.scale].corpora.get(name, name))
+        if path.parent == Path("."):  # only named
+            path = args.data_dir / path
+        if not is_given and not (path / "meta.json").exists():
+            make_corpus(path, args.dry_run)
+            if args.dry_run:
+                found[name] = (path, USUAL_CORPUS)
+                continue
+        found[name] = (path, load_meta(path))
     return found
 
 
-def find_corpus(
-    name: str, given: Path | None, scale: Scale, args: argparse.Namespace
-) -> tuple[Path, dict]:
-    """One that is missing is made, or downloaded."""
-    from nanostories.corpus.token_files import load_meta
+def make_corpus(path: Path, dry_run: bool) -> None:
     from nanostories.sweeps.runner import call
 
-    path = given or Path(scale.corpora.get(name, name))
-    if path.parent == Path("."):  # only named
-        path = args.data_dir / path
-    if not given and not (path / "meta.json").exists():
-        flags = PREPARED.get(path.name, (path.name,))
-        command = ["prepare.py", *flags, "--data_dir", str(path.parent)]
-        if "--input" in flags:
-            made = f"make it of your stories by python {shlex.join(command)} (docs/data.md)"
-            raise UserError(f"missing: {path}; {made}, or give --data")
-        print(f"missing: {path}, which is made first by python {shlex.join(command)}")
-        if args.dry_run:
-            # about as many as most corpora have
-            return path, {"vocab_size": 10_000, "splits": {"train": {"tokens": 470_000_000}}}
-        call(command)
-    return path, load_meta(path)
+    flags = [*PREPARED.get(path.name, [path.name]), f"--data_dir={path.parent}"]
+    command = f"python prepare.py {shlex.join(flags)}"
+    if "--input" in flags:
+        made = f"make it of your stories by {command} (docs/data.md)"
+        raise UserError(f"missing: {path}; {made}, or give --data")
+    print(f"missing: {path}, which is made first by {command}")
+    if not dry_run:
+        call(["prepare.py", *flags])
 
 
-def plan(
-    experiment: Experiment, listed: Runs, corpora: dict, directory: Path, args: argparse.Namespace
-) -> list:
-    """The runs that --only names."""
-    from nanostories.sweeps.plan import plan_runs
-
-    scale = SCALES[args.scale]
-    runs = plan_runs(listed, scale, args.seeds, directory, experiment.data, corpora)
-    # with or without the seed
-    patterns = [*args.only, *(f"{pattern}_[0-9]*" for pattern in args.only)]
+def only(patterns: Sequence[str], runs: Sequence) -> list:
+    """The runs whose names match, with or without the seed."""
     wanted = []
     for run in runs:
-        if any(fnmatch.fnmatch(run.config.name, pattern) for pattern in patterns):
+        names = (run.config.name, run.config.name.removesuffix(f"_{run.config.seed}"))
+        if any(fnmatch.filter(names, pattern) for pattern in patterns):
             wanted.append(run)
-    if not wanted and listed.variants:
-        raise UserError(
-            f"--only {' '.join(args.only)}: no such run of {args.experiment}; --dry_run lists them"
-        )
     return wanted
 
 
 def find_subjects(
-    listed: Runs, runs: list, experiment: Experiment, directory: Path, data: Path
+    listed: Runs, runs: Sequence, experiment: Experiment, directory: Path, data: Path
 ) -> list:
     """The models to compare: the finished runs, or the checkpoints that they kept, or existing
     models."""
@@ -264,78 +264,78 @@ def find_subjects(
         subjects.append(Subject(run.config.name, model, run.directory, prompts_of, run))
     for name in listed.models:
         model = open_model(name)
-        # its path below out/, so that equal names of steps are told apart
-        label = "--".join(model.directory.parts[-2:] if model.kind == "run" else [name])
-        label = label.replace("/", "--").removeprefix("out--").replace("hf:", "")
+        label = name.removeprefix("hf:").replace("/", "--")
+        if model.kind == "run":
+            # its path below out/, so that equal names of steps are told apart
+            label = "--".join(model.directory.parts[-2:]).removeprefix("out--")
         subjects.append(Subject(label, model, directory / label, data))
     if not experiment.checkpoints:
         return subjects
     kept = []
     for subject in subjects:
-        paths = kept_checkpoints(subject.model.name).values()
-        if not paths:  # an existing model, as it is
-            kept.append(subject)
-        for path in paths:
+        steps = kept_checkpoints(subject.model.name).values()
+        for path in steps:
             name = f"{subject.name}/{path.name}"
             place = subject.directory / path.name
             kept.append(replace(subject, name=name, model=open_model(str(path)), directory=place))
+        if not steps:  # an existing model, as it is
+            kept.append(subject)
     return kept
 
 
+# ---- Judges and keys ----
 def grade_flags(listed: Runs, data: Path, args: argparse.Namespace) -> list[str]:
     """The samples of existing models lie apart from them, and do not say which corpus they
     continue."""
     flags = list(args.grade)
     if not listed.variants:
         flags.append(f"--data={data}")
-        if not values_of("--judge", args.grade):
+        if not api_flags(args.grade).judge:
             flags.append("--no_judge")
     return flags
 
 
-def chat_judges(experiment: Experiment, args: argparse.Namespace) -> list[str]:
-    if not {"scores", "beginnings"} & set(experiment.measures):
-        return []
-    names = values_of("--judge", args.grade)
-    return [name for name in names if name != "human" and not name.startswith("lm:")]
-
-
 def missing_keys(listed: Runs, experiment: Experiment, args: argparse.Namespace) -> list[str]:
     """The variables that must be set before the APIs can be asked."""
-    writers = [name for name in listed.models if name.startswith("api:")]
-    judges = chat_judges(experiment, args)
+    asked = []
+    if any(name.startswith("api:") for name in listed.models):
+        asked.append(("OPENAI", args.sample))
+    judges = [name for name in api_flags(args.grade).judge if not name.startswith("lm:")]
+    is_judged = not {"scores", "beginnings"}.isdisjoint(experiment.measures)
+    if is_judged and set(judges) - {"human"}:
+        asked.append(("JUDGE", args.grade))
     found = []
-    for role, models, flags in (("OPENAI", writers, args.sample), ("JUDGE", judges, args.grade)):
-        if models:
-            # here, as `import openai` takes over a second
-            from nanostories.generation.api_client import find_endpoint
+    for role, flags in asked:
+        # here, as `import openai` takes over a second
+        from nanostories.generation.api_client import find_endpoint
 
-            base_url = values_of("--base_url", flags) or [""]
-            if not find_endpoint(role, base_url[-1])[1]:
-                found.append(f"{role}_API_KEY")
+        _, key = find_endpoint(role, api_flags(flags).base_url)
+        if not key:
+            found.append(f"{role}_API_KEY")
     return found
 
 
-def values_of(flag: str, flags: list[str]) -> list[str]:
-    """["a", "b"] of --flag a --flag=b"""
+def api_flags(flags: Sequence[str]) -> argparse.Namespace:
+    """Those of sample.py and grade.py that say whom they ask."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument(flag, action="append", default=[], dest="values")
-    return parser.parse_known_args(flags)[0].values
+    parser.add_argument("--judge", action="append", default=[])
+    parser.add_argument("--base_url", default="")
+    return parser.parse_known_args(flags)[0]
 
 
 # ---- What it would cost ----
-def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.Namespace) -> None:
+def show_costs(runs: Sequence, listed: Runs, experiment: Experiment, scale: str) -> None:
     """Prints the command of each run, and a table of their costs."""
-    if listed.steps or listed.budgets:
-        show_training(runs, args.scale)
+    if listed.trains:
+        show_training(runs, scale)
     n_models = len(listed.models)
     for run in runs:
-        n_models += max(1, run.config.keep_checkpoints) if experiment.checkpoints else 1
+        n_models += max(1, run.config.keep_checkpoints)
     measures = ", ".join(experiment.measures) or "no measures"
     print(f"then {measures} of {n_models} models, whose time is not counted")
 
 
-def show_training(runs: list, scale: str) -> None:
+def show_training(runs: Sequence, scale: str) -> None:
     from nanostories.tables import table_text
 
     speed, machine = training_speed(scale)
@@ -343,19 +343,11 @@ def show_training(runs: list, scale: str) -> None:
     for run in runs:
         print("python train.py", shlex.join([f"configs/{Path(run.args[0]).name}", *run.args[1:]]))
         cost = [f"{run.parameters:,}", f"{run.tokens / 1e6:,.2f} M", f"{run.flops:.2e}"]
-        rows.append([run.config.name, *cost, duration(run.flops / speed)])
-    print(f"\n{table_text(['run', 'parameters', 'tokens', 'training FLOPs', 'time'], rows)}\n")
+        rows.append([run.config.name, *cost, str(timedelta(seconds=run.flops // speed))])
+    print(f"\n{table_text(['run', 'parameters', 'tokens', 'training FLOPs', 'h:mm:ss'], rows)}\n")
     flops = sum(run.flops for run in runs)
-    total = f"{duration(flops / speed)} at {speed:.2g} FLOP/s ({machine})"
-    print(f"{len(rows)} runs, {flops:.2e} FLOPs: {total}")
-
-
-def duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
+    total = timedelta(seconds=flops // speed)
+    print(f"{len(rows)} runs, {flops:.2e} FLOPs: {total} at {speed:.2g} FLOP/s ({machine})")
 
 
 def training_speed(scale: str) -> tuple[float, str]:
@@ -366,7 +358,7 @@ def training_speed(scale: str) -> tuple[float, str]:
 
     if scale == "published" and not torch.cuda.is_available():
         return A100, "an A100, a guess"
-    device = set_up_device("cuda" if torch.cuda.is_available() else "cpu")
+    device = set_up_device()
     dtype = choose_dtype("auto", device)
     speed = peak_flops(device, dtype) or measured_flops(device, dtype)
     about = f"{UTILIZATION:.0%} of the speed of matrix products on this machine now"

@@ -10,23 +10,18 @@ A ratio below 1 is a promise that was not kept; these are named at the end.
 
 import subprocess
 import sys
-import timeit
 from functools import partial
 
 import torch
 
-from benches.measure import ROOT
+from benches.measure import ROOT, Contestant, alternating_medians
+from benches.models import SHAPE, random_tokens, tell_stories, training_steps
 from model import GPTNeo, GPTNeoConfig
 from nanostories.cli import UserError
 from nanostories.device import choose_dtype, measured_flops, peak_flops, set_up_device
-from nanostories.generation.generation_loop import generate
-from nanostories.generation.prompts import Sampling
 from nanostories.training.config import TrainConfig, read_config
-from nanostories.training.state import TrainingState
-from train import train_step
 
 CHECKS = [sys.executable, "-m", "pytest", "-m", "gpu", "-n", "0", "-q"]
-VOCAB_SIZE = 10_000
 # Of a step of one micro-batch of the published size, 80 x 512 tokens, counted from code compiled
 # for sm_90: GB moved, GB of memory at its peak.
 COUNTED = {
@@ -36,11 +31,11 @@ COUNTED = {
     "ts_33m": (40.1, 6.11),
 }
 STEPS = 10
-STORIES = 500
+STORIES = 500  # of 200 tokens after prompts of 100, ten to a prompt
 SECONDS_FOR_STORIES = 2.0
 SHARE_OF_BOUND = 0.5  # of the speed that memory and matrix products allow
 MFU = 0.45  # of ts_33m, on a GPU whose peak is known
-TOY = dict(n_layer=2, n_head=2, n_embd=16, block_size=128, batch_size=2, compile=False)
+TOY = dict(n_layer=2, n_head=2, n_embd=16, batch_size=2, compile=False)
 
 
 def bench(rounds=3, device="cuda"):
@@ -48,16 +43,19 @@ def bench(rounds=3, device="cuda"):
         raise UserError("PyTorch finds no NVIDIA GPU; --device=cpu runs this at toy size")
     device = set_up_device(device)
     is_toy = device.type == "cpu"
+    n_stories = 10 if is_toy else STORIES
+    dtype = choose_dtype("auto", device)
     ratios = {"checks": float(subprocess.run(CHECKS, cwd=ROOT, stdout=2).returncode == 0)}
     bandwidth = measured_bandwidth(device, 2**20 if is_toy else 2**28)
-    flops = measured_flops(device, choose_dtype("auto", device))
+    flops = measured_flops(device, dtype)
     figures = {"memory, GB/s": bandwidth / 1e9, "matrix products, TFLOP/s": flops / 1e12}
     for name, (gigabytes, memory) in COUNTED.items():
         settings = read_config(ROOT / "configs" / f"{name}.py")
         if is_toy:
             settings |= TOY
         config = TrainConfig(**settings, device=str(device), grad_accum_steps=1)
-        model = new_model(config, device)
+        torch.manual_seed(0)
+        model = GPTNeo(GPTNeoConfig(SHAPE.vocab_size, **config.model_shape())).to(device)
         seconds, peak = step_seconds_and_memory(model, config, rounds)
         n_tokens = config.tokens_per_step
         n_flops = n_tokens * model.flops_per_token(config.block_size)
@@ -66,12 +64,12 @@ def bench(rounds=3, device="cuda"):
         figures[f"{name}, memory, GB"] = peak / 1e9
         ratios[f"{name}: {SHARE_OF_BOUND} of the bound"] = bound / seconds / SHARE_OF_BOUND
         ratios[f"{name}: memory as counted, +10%"] = 1.1e9 * memory / max(peak, 1)
-        peak_of_sheet = peak_flops(device, choose_dtype("auto", device))
+        peak_of_sheet = peak_flops(device, dtype)
         if name == "ts_33m" and peak_of_sheet:
             ratios[f"{name}: MFU {MFU}"] = n_flops / seconds / peak_of_sheet / MFU
         if name == "ts_8m":
-            model.eval()
-            seconds = min(timeit.repeat(partial(tell, model, is_toy), number=1, repeat=rounds))
+            prompts = random_tokens(n_stories // 10, 100).repeat_interleave(10, dim=0)
+            seconds = median_seconds(partial(tell_stories, model.eval(), prompts, 200), rounds)
             figures[f"{name}, {STORIES} stories, seconds"] = seconds
             ratios[f"{name}: {STORIES} stories in time"] = SECONDS_FOR_STORIES / seconds
     for promise, ratio in ratios.items():
@@ -80,47 +78,22 @@ def bench(rounds=3, device="cuda"):
     return ratios, figures
 
 
-def new_model(config: TrainConfig, device: torch.device) -> GPTNeo:
-    torch.manual_seed(0)
-    return GPTNeo(GPTNeoConfig(VOCAB_SIZE, **config.model_shape())).to(device)
+def median_seconds(contestant: Contestant, rounds: int) -> float:
+    return alternating_medians({"ours": contestant}, rounds)["ours"]
 
 
 def measured_bandwidth(device: torch.device, n: int) -> float:
     """Bytes a second, of a large tensor of n numbers read and written."""
     x = torch.zeros(n, device=device)
-    seconds = min(timeit.repeat(lambda: x.add_(1)[0].item(), number=1, repeat=8))
-    return 2 * x.nbytes / seconds
+    return 2 * x.nbytes / median_seconds(partial(x.add_, 1), rounds=8)
 
 
 def step_seconds_and_memory(model: GPTNeo, config: TrainConfig, rounds: int) -> tuple[float, int]:
     """Of a training step; the memory in bytes, 0 on a CPU."""
-    state = TrainingState(model, config)
-    tokens = torch.randint(VOCAB_SIZE, (config.batch_size, config.block_size + 1))
-    tokens = tokens.to(state.device)
-    micro_batches = [(tokens[:, :-1], tokens[:, 1:], 1.0)]
-
-    def loss_of(inputs, targets):
-        return state.compiled_model(inputs, targets)[1]
-
-    def take_steps():
-        for _ in range(STEPS):
-            train_step(state, loss_of, micro_batches)
-        state.check_finite()  # waits for the device
-
+    take_steps = training_steps(model, config, STEPS)
     take_steps()  # compiles
-    is_gpu = state.device.type == "cuda"
-    if is_gpu:
-        torch.cuda.reset_peak_memory_stats()
-    seconds = min(timeit.repeat(take_steps, number=1, repeat=rounds)) / STEPS
-    return seconds, torch.cuda.max_memory_allocated() if is_gpu else 0
-
-
-def tell(model: GPTNeo, is_toy: bool) -> None:
-    """STORIES of 200 tokens after prompts of 100, ten to a prompt."""
-    n_stories, n_prompt, n_new = (5, 10, 20) if is_toy else (STORIES, 100, 200)
-    prompts = {}
-    for i in range(n_stories):
-        prompt = torch.randint(VOCAB_SIZE, (n_prompt,), generator=torch.manual_seed(i // 10))
-        prompts[i // 10, i % 10] = prompt.tolist()
-    stories = list(generate(model, prompts, Sampling(max_new_tokens=n_new)))
-    assert len(stories) == n_stories
+    if config.device == "cpu":
+        return median_seconds(take_steps, rounds) / STEPS, 0
+    torch.cuda.reset_peak_memory_stats()
+    seconds = median_seconds(take_steps, rounds) / STEPS
+    return seconds, torch.cuda.max_memory_allocated()

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from benches import measure
-from benches.models import PlainGPT
+from benches.models import PlainGPT, next_token_loss
 from model import GPTNeoConfig
 from nanostories.device import set_up_device
 from nanostories.training.config import TrainConfig
@@ -69,10 +69,6 @@ def train_peer(highest_rate: float, seed: int) -> tuple[float, int]:
         state.seconds = time.perf_counter() - start
     val_loss = evaluate(partial(next_token_loss, state.model), state)["val_loss"]
     return val_loss, state.step * config.tokens_per_step
-
-
-def next_token_loss(model, inputs, targets):
-    return model(inputs, targets)[1]
 
 
 def schedule(done: float) -> float:

@@ -73,20 +73,21 @@ def alternating_processes(
     with contextlib.ExitStack() as cleanup:
         contestants = {}
         for name, make in makes.items():
-            process = cleanup.enter_context(ProcessPoolExecutor(1, context))
-            contestants[name] = partial(take_turn, process, make)
+            process = ProcessPoolExecutor(1, context, start_contestant, [make])
+            contestants[name] = partial(take_turn, cleanup.enter_context(process))
         return alternating_medians(contestants, rounds)
 
 
-def take_turn(process: ProcessPoolExecutor, make: Callable[[], Contestant]) -> None:
-    process.submit(run_contestant, make).result()
+def take_turn(process: ProcessPoolExecutor) -> None:
+    process.submit(run_contestant).result()
 
 
-contestants_here = []  # in the process of a contestant: it
+# ---- In the process of a contestant ----
+def start_contestant(make: Callable[[], Contestant]) -> None:
+    global contestant
+    set_up_device(DEVICE)  # as train.py does for itself
+    contestant = make()
 
 
-def run_contestant(make: Callable[[], Contestant]) -> None:
-    if not contestants_here:
-        set_up_device(DEVICE)  # as train.py does for itself
-        contestants_here.append(make())
-    seconds_of(contestants_here[0])
+def run_contestant() -> None:
+    seconds_of(contestant)

@@ -1,7 +1,8 @@
-"""The peers' models, of our shape with random weights: transformers' GPTNeo, and a nanoGPT-style
-GPT."""
+"""What the benches have in common: a shape, the peers' models with random weights (transformers'
+GPTNeo, and a nanoGPT-style GPT), training steps, and stories."""
 
 import math
+from functools import partial
 
 import torch
 import torch.nn as nn
@@ -10,6 +11,11 @@ import torch.nn.functional as F
 from benches.measure import DEVICE
 from model import GPTNeo, GPTNeoConfig
 from nanostories.checkpoints.huggingface import config_to_hf
+from nanostories.generation.generation_loop import generate
+from nanostories.generation.prompts import Sampling
+from nanostories.training.config import TrainConfig
+from nanostories.training.state import TrainingState
+from train import train_step
 
 SHAPE = GPTNeoConfig(vocab_size=10_000, block_size=512, n_layer=8, n_head=16, n_embd=256)
 
@@ -19,6 +25,33 @@ def random_tokens(n: int, length: int) -> torch.Tensor:
     return torch.randint(SHAPE.vocab_size, (n, length), device=DEVICE)
 
 
+# ---- What is timed ----
+def next_token_loss(model, inputs, targets):
+    return model(inputs, targets)[1]
+
+
+def training_steps(model: nn.Module, config: TrainConfig, n: int, loss=next_token_loss):
+    """A function that takes n steps of train.py, of one micro-batch of random tokens."""
+    state = TrainingState(model, config)
+    loss_of = partial(loss, state.compiled_model)
+    tokens = random_tokens(config.batch_size, config.block_size + 1).to(state.device)
+    micro_batches = [(tokens[:, :-1], tokens[:, 1:], 1.0)]
+
+    def take_steps():
+        for _ in range(n):
+            train_step(state, loss_of, micro_batches)
+
+    return take_steps
+
+
+def tell_stories(model: GPTNeo, prompts: torch.Tensor, n_tokens: int, top_k=None) -> None:
+    """prompts: (N, T); equal ones are read once."""
+    by_key = {(i, 0): prompt for i, prompt in enumerate(prompts.tolist())}
+    sampling = Sampling(top_k=top_k, max_new_tokens=n_tokens)
+    assert all(len(story) == n_tokens for _, story, _ in generate(model, by_key, sampling))
+
+
+# ---- Models ----
 def transformers_gptneo(shape: GPTNeoConfig, dtype: str = "float32") -> nn.Module:
     import transformers  # a peer, not a dependency
 

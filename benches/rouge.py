@@ -7,14 +7,12 @@ $ python bench.py rouge            # needs rouge-score-rs: pip install -r requir
 
 import itertools
 import os
-import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from benches.measure import ROOT, alternating_medians
+from benches.measure import alternating_medians, run_command
 from nanostories.generation.prompts import evaluation_prompts
 from nanostories.novelty.search import search
 from nanostories.novelty.words import WordCorpus, open_corpus
@@ -25,8 +23,7 @@ N_PEER_STORIES = 400
 
 
 def make_stories(data_dir: str) -> None:
-    flags = [f"--stories={N_STORIES}", f"--data_dir={data_dir}"]
-    subprocess.run([sys.executable, ROOT / "prepare.py", "builtin", *flags], check=True, stdout=2)
+    run_command("prepare.py", "builtin", f"--stories={N_STORIES}", f"--data_dir={data_dir}")
 
 
 def build_words(directory: Path) -> WordCorpus:
@@ -59,21 +56,19 @@ def bench(rounds=3):
         }
         seconds = alternating_medians(contestants, rounds)
 
-    n_pairs = len(texts) * len(corpus)
     n_peer_pairs = len(texts) * len(stories)
-    ours = n_pairs / seconds["ours"]
-    ours_with_building = n_pairs / (seconds["ours"] + seconds["building"])
+    ours = len(texts) * len(corpus) / seconds["ours"]
+    with_building = len(texts) * len(corpus) / (seconds["ours"] + seconds["building"])
     batch = n_peer_pairs / seconds["score_batch"]
     multi = n_peer_pairs / seconds["score_multi"]
     figures = {
         "ours, pairs/s": ours,
-        "ours, building included, pairs/s": ours_with_building,
+        "ours, building included, pairs/s": with_building,
         "rouge-score-rs, score_batch, pairs/s": batch,
         "rouge-score-rs, score_multi, pairs/s": multi,
     }
-    peer = max(batch, multi)
     ratios = {
-        "rouge-score-rs": ours / peer,
-        "rouge-score-rs_building_included": ours_with_building / peer,
+        "rouge-score-rs": ours / max(batch, multi),
+        "rouge-score-rs_building_included": with_building / max(batch, multi),
     }
     return ratios, figures

@@ -11,23 +11,15 @@ from functools import partial
 import torch
 
 from benches.measure import DEVICE, alternating_medians, peer_dtypes, seconds_of
-from benches.models import SHAPE, PlainGPT, random_tokens, transformers_gptneo
+from benches.models import SHAPE, PlainGPT, random_tokens, tell_stories, transformers_gptneo
 from model import GPTNeo
 from nanostories.device import set_up_device
-from nanostories.generation.generation_loop import generate
-from nanostories.generation.prompts import Sampling
 
 PROMPT_TOKENS = 40
 NEW_TOKENS = 200
 TOP_K = 50
 # Of the plain GPT, halfway through a text: without a cache, all of it would take minutes.
 PLAIN_NEW_TOKENS = 10
-
-
-def ours(model: GPTNeo, prompts: torch.Tensor, top_k: int | None = None) -> None:
-    by_key = {(i, 0): prompt for i, prompt in enumerate(prompts.tolist())}
-    completions = generate(model, by_key, Sampling(top_k=top_k, max_new_tokens=NEW_TOKENS))
-    assert all(len(tokens) == NEW_TOKENS for _, tokens, _ in completions)
 
 
 def transformers(model: torch.nn.Module, prompts: torch.Tensor) -> None:
@@ -66,7 +58,7 @@ def bench(rounds=3):
         prompts = random_tokens(batch_size, PROMPT_TOKENS)
         halfway = random_tokens(batch_size, PROMPT_TOKENS + NEW_TOKENS // 2)
         contestants = {
-            "ours": partial(ours, our_model, prompts, top_k=TOP_K),
+            "ours": partial(tell_stories, our_model, prompts, NEW_TOKENS, TOP_K),
             "nanoGPT-style": partial(nanogpt, plain_model, halfway),
         }
         for name, model in their_models.items():
@@ -81,5 +73,5 @@ def bench(rounds=3):
 
     many = random_tokens(50, 100).repeat_interleave(10, dim=0)
     label = "ours, 50 prompts of 100 tokens x 10 completions of 200, no top-k, seconds"
-    figures[label] = seconds_of(partial(ours, our_model, many))
+    figures[label] = seconds_of(partial(tell_stories, our_model, many, NEW_TOKENS))
     return ratios, figures

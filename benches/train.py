@@ -15,12 +15,17 @@ from functools import partial
 import torch
 
 from benches.measure import DEVICE, Contestant, alternating_processes, peer_dtypes
-from benches.models import SHAPE, PlainGPT, random_tokens, transformers_gptneo
+from benches.models import (
+    SHAPE,
+    PlainGPT,
+    next_token_loss,
+    training_steps,
+    transformers_gptneo,
+)
 from model import GPTNeo
 from nanostories.device import choose_dtype
 from nanostories.kernels.cross_entropy import CHUNK
 from nanostories.training.config import TrainConfig
-from train import TrainingState, train_step
 
 BATCH_SIZE = 32 if DEVICE == "cuda" else 8
 STEPS = 20 if DEVICE == "cuda" else 1  # in a turn: on a GPU a step takes milliseconds
@@ -33,36 +38,24 @@ PEERS = {
 
 
 # ---- Contestants ----
-def our_loss(model, inputs, targets):
-    return model(inputs, targets)[1]
-
-
 def transformers_loss(model, inputs, targets):
     return model(inputs, labels=inputs).loss  # it shifts the labels itself
 
 
 MODELS = {
-    "ours": (GPTNeo, our_loss),
-    "nanoGPT-style": (PlainGPT, our_loss),
+    "ours": (GPTNeo, next_token_loss),
+    "nanoGPT-style": (PlainGPT, next_token_loss),
     "transformers": (transformers_gptneo, transformers_loss),
 }
 
 
-def training_steps(name: str, dtype="auto", compile=True) -> Contestant:
-    """STEPS steps of train.py."""
+def contestant(name: str, dtype="auto", compile=True) -> Contestant:
     torch.manual_seed(0)
     make_model, loss = MODELS[name]
-    model = make_model(SHAPE).to(DEVICE)
-    state = TrainingState(model, TrainConfig(dtype=dtype, compile=compile))
-    loss_of = partial(loss, state.compiled_model)
-    tokens = random_tokens(BATCH_SIZE, SHAPE.block_size + 1)
-    micro_batches = [(tokens[:, :-1], tokens[:, 1:], 1.0)]
-
-    def take_steps():
-        for _ in range(STEPS):
-            train_step(state, loss_of, micro_batches)
-
-    return take_steps
+    config = TrainConfig(
+        batch_size=BATCH_SIZE, block_size=SHAPE.block_size, dtype=dtype, compile=compile
+    )
+    return training_steps(make_model(SHAPE).to(DEVICE), config, STEPS, loss)
 
 
 def matrix_products() -> Contestant:
@@ -79,10 +72,11 @@ def matrix_products() -> Contestant:
     random = partial(torch.randn, device=DEVICE, dtype=dtype)
     operands = {}
     for rows, inputs, outputs in set(layers):
-        x = random(rows, inputs)
-        weight = random(outputs, inputs)
-        dy = random(rows, outputs)
-        operands[rows, inputs, outputs] = (x, weight, dy)
+        operands[rows, inputs, outputs] = (
+            random(rows, inputs),
+            random(outputs, inputs),
+            random(rows, outputs),
+        )
 
     def multiply():
         for layer in layers * STEPS:
@@ -100,14 +94,14 @@ def bench(rounds=3):
     variants = itertools.product(("nanoGPT-style", "transformers"), (False, True), peer_dtypes())
     for peer, compile, dtype in variants:
         mode = "compiled" if compile else "eager"
-        others[f"{peer}, {mode}, {dtype}"] = partial(training_steps, peer, dtype, compile)
+        others[f"{peer}, {mode}, {dtype}"] = partial(contestant, peer, dtype, compile)
 
     tokens = STEPS * BATCH_SIZE * SHAPE.block_size
     our_seconds = []
     ratios = {}
     figures = {}
     for name, make in others.items():
-        pair = {"ours": partial(training_steps, "ours"), name: make}
+        pair = {"ours": partial(contestant, "ours"), name: make}
         seconds = alternating_processes(pair, rounds)
         our_seconds.append(seconds["ours"])
         ratios[name] = seconds[name] / seconds["ours"]

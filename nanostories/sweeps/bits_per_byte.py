@@ -21,22 +21,30 @@ from pathlib import Path
 import numpy as np
 
 from nanostories.checkpoints.models import Model, open_model
-from nanostories.cli import Parser, UserError, one_line_errors, positive
+from nanostories.cli import Parser, UserError, one_line_errors
 from nanostories.corpus.token_files import load_stories
 from nanostories.results import Cell, Table, save
 from nanostories.statistics import ratio
 from nanostories.training.config import TrainConfig
 
+STORIES = 500  # at most
 WINDOW = 256  # tokens
 TIMED = 4  # stories with the same beginning, written one at a time
+FORMATS = {
+    "width": "d",
+    "layers": "d",
+    "heads": "d",
+    "parameters": ",",
+    "training FLOPs": ".2e",
+}
 
 
-def measure(model: Model, data: Path, n_stories: int) -> dict[str, Cell]:
+def measure(model: Model, data: Path) -> dict[str, Cell]:
     """{column: cell}; intervals are over stories."""
     from nanostories.generation.backends import load_backend
 
     backend = load_backend(model)
-    stories = list(itertools.islice(load_stories(data, "val")[1], n_stories))
+    stories = list(itertools.islice(load_stories(data, "val")[1], STORIES))
     require_lossless(backend.tokenizer, stories)
     config = backend.model.config
     facts = {
@@ -48,7 +56,8 @@ def measure(model: Model, data: Path, n_stories: int) -> dict[str, Cell]:
     if model.kind == "run":
         # its stories may be among those read here
         facts["training corpus"] = model.corpus.name if model.corpus else "gone"
-        tokens = tokens_seen(model)
+        trained = TrainConfig(**model.checkpoint["train_config"])
+        tokens = model.checkpoint["step"] * trained.tokens_per_step
         facts["training FLOPs"] = tokens * backend.model.flops_per_token(config.block_size)
     facts |= bits_per_byte(backend, stories)
     facts["seconds a story"] = seconds_a_story(backend, stories[0])
@@ -66,23 +75,18 @@ def require_lossless(tokenizer, stories: Sequence[str]) -> None:
             )
 
 
-def tokens_seen(model: Model) -> int:
-    """When the weights were saved."""
-    config = TrainConfig(**model.checkpoint["train_config"])
-    return model.checkpoint["step"] * config.tokens_per_step
-
-
 def seconds_a_story(backend, story: str) -> float:
     """One at a time, all with the same beginning, after one that is not timed: it may have to
     compile the decoder."""
     from nanostories.generation.prompts import Sampling
 
     beginning = " ".join(story.split()[:10])
+    seconds = []
     for j in range(1 + TIMED):
-        if j == 1:
-            start = time.perf_counter()
+        start = time.perf_counter()
         list(backend.complete({(0, j): beginning}, Sampling(max_new_tokens=200)))
-    return (time.perf_counter() - start) / TIMED
+        seconds.append(time.perf_counter() - start)
+    return sum(seconds[1:]) / TIMED
 
 
 def bits_per_byte(backend, stories: Sequence[str]) -> dict[str, Cell]:
@@ -112,16 +116,12 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("model", help="as in sample.py --model")
     parser.add_shared("data", required=True)
-    parser.add_argument(
-        "--stories", type=positive, default=500, help="validation stories to read (default: 500)"
-    )
     parser.add_shared("out", required=True, help="the JSON file to write")
     args = parser.parse_args()
     with one_line_errors("nanostories.sweeps.bits_per_byte", interrupted="nothing was written"):
         model = open_model(args.model)
-        cells = {"run": model.label(args.out.parent)} | measure(model, args.data, args.stories)
-        formats = dict.fromkeys(cells, ".3f") | {"training FLOPs": ".2e", "parameters": ","}
-        formats |= dict.fromkeys(("width", "layers", "heads"), "d")
+        cells = {"run": model.label(args.out.parent)} | measure(model, args.data)
+        formats = dict.fromkeys(cells, ".3f") | FORMATS
         facts = {"kind": "bits per byte"}
         table = Table("Bits per byte", [cells], formats, facts=facts)
         save(args.out, "bits_per_byte", [table], sources=model.files)

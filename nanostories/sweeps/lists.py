@@ -7,7 +7,7 @@ At the small scale a list is a scaled-down version of its figure: smaller shapes
 minutes on two cores. At the real scale the same runs are longer, on real stories.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ PREPARED = {
         "tinystories",
         "--raw",
         "--vocab_size=50257",
-        "--name=tinystories-published",
+        f"--name={PUBLISHED_STORIES}",
     ),
     "real": (*REAL_STORIES, "--name=real"),
     "real-instruct": (*REAL_STORIES, "--name=real-instruct", "--headers"),
@@ -37,9 +37,13 @@ class Runs:
 
     variants: Mapping[str, dict]  # {name: settings of train.py that differ from the scale's}
     steps: int = 0  # length of each run; 0: nothing is trained
-    budgets: tuple[float, ...] = ()  # training FLOPs
+    budgets: Sequence[float] = ()  # training FLOPs
     models: tuple[str, ...] = ()  # as in sample.py --model; beside the runs, if there are any
     prompts: tuple[Path, ...] = ()  # a file of beginnings, in place of validation stories
+
+    @property
+    def trains(self) -> bool:
+        return bool(self.steps or self.budgets)
 
 
 @dataclass(frozen=True)
@@ -73,42 +77,35 @@ class Scale:
     """The settings that the runs of all lists share."""
 
     config: str
-    corpora: Mapping[str, str]  # {name in the lists: the corpus that stands for it at this scale}
+    corpora: dict[str, str]  # {name in the lists: the corpus that stands for it at this scale}
     warmup: float  # share of the steps
     # Upper limit of 1 / width, which suits every width tried (LOG.md); None: the config's
     learning_rate: float | None
     min_steps: int  # within a budget; with fewer, the batch size matters more than the model size
     n: int  # completions of each prompt
-    max_epochs: float = 4  # within a budget; more would measure repetition
 
 
+SMALL = Scale(
+    config="experiment.py",
+    corpora={
+        "tinystories": "builtin",
+        PUBLISHED_STORIES: "builtin",
+        "instruct": "builtin-instruct",
+        "instruct-ood": "builtin-instruct-ood",
+    },
+    warmup=0.05,
+    learning_rate=8e-3,
+    min_steps=20,
+    n=1,
+)
+REAL_CORPORA = SMALL.corpora | {
+    "tinystories": "real",
+    PUBLISHED_STORIES: "real",
+    "instruct": "real-instruct",
+}
 SCALES = {
-    "small": Scale(
-        config="experiment.py",
-        corpora={
-            "tinystories": "builtin",
-            PUBLISHED_STORIES: "builtin",
-            "instruct": "builtin-instruct",
-            "instruct-ood": "builtin-instruct-ood",
-        },
-        warmup=0.05,
-        learning_rate=8e-3,
-        min_steps=20,
-        n=1,
-    ),
-    "real": Scale(
-        config="experiment.py",
-        corpora={
-            "tinystories": "real",
-            PUBLISHED_STORIES: "real",
-            "instruct": "real-instruct",
-            "instruct-ood": "builtin-instruct-ood",
-        },
-        warmup=0.05,
-        learning_rate=1 / 32,
-        min_steps=20,
-        n=2,
-    ),
+    "small": SMALL,
+    "real": replace(SMALL, corpora=REAL_CORPORA, learning_rate=1 / 32, n=2),
     "published": Scale(  # a step has 655,360 tokens, so 720 steps are one epoch of TinyStories
         config="experiment_published.py",
         corpora={},
@@ -122,19 +119,15 @@ SCALES = {
 
 def shapes(names: str, **others) -> dict[str, dict]:
     """Settings by name; a name is width-layers-heads."""
-    sizes = {name: map(int, name.split("-")) for name in names.split()}
-    return {
-        name: dict(zip(("n_embd", "n_layer", "n_head"), size), **others)
-        for name, size in sizes.items()
-    }
+    found = {}
+    for name in names.split():
+        width, layers, heads = map(int, name.split("-"))
+        found[name] = dict(n_embd=width, n_layer=layers, n_head=heads, **others)
+    return found
 
 
 def named(prefix: str, variants: Mapping[str, dict], **others) -> dict[str, dict]:
     return {f"{prefix}{name}": settings | others for name, settings in variants.items()}
-
-
-def both_kinds(variants: dict[str, dict]) -> dict[str, dict]:
-    return named("gptneo-", variants) | named("gpt2-", variants, architecture="gpt2")
 
 
 def with_instruct(variants: dict[str, dict]) -> dict[str, dict]:
@@ -142,16 +135,21 @@ def with_instruct(variants: dict[str, dict]) -> dict[str, dict]:
     return variants | named("instruct-", variants, data="instruct")
 
 
-def dropouts(start: str = "", **settings) -> dict[str, dict]:
-    own = {f"{p:.1f}": settings | dict(dropout=p) for p in (0.0, 0.1, 0.2, 0.3)}
-    return named("zero-", own) | named("continued-", own, start_from=start)
+def both_kinds(variants: dict[str, dict]) -> dict[str, dict]:
+    return named("gptneo-", variants) | named("gpt2-", variants, architecture="gpt2")
 
 
-def compressors(widths: tuple[int, ...], **settings) -> dict[str, dict]:
-    kinds = ("gpt2", "compressor")
-    return {
-        f"{kind}-{w}": dict(settings, architecture=kind, n_embd=w) for w in widths for kind in kinds
-    }
+def dropouts(start: str, width: int) -> dict[str, dict]:
+    rates = {f"{p:.1f}": dict(dropout=p, n_embd=width) for p in (0.0, 0.1, 0.2, 0.3)}
+    return named("zero-", rates) | named("continued-", rates, start_from=start)
+
+
+def compressors(*widths: int, **others) -> dict[str, dict]:
+    found = {}
+    for width in widths:
+        for kind in ("gpt2", "compressor"):
+            found[f"{kind}-{width}"] = dict(others, architecture=kind, n_embd=width)
+    return found
 
 
 PUBLISHED = tuple(
@@ -236,8 +234,8 @@ EXPERIMENTS = {
     ),
     "dropout": Experiment(
         "A: scores by dropout, continued from trained weights, and from zero",
-        small=Runs(dropouts("zero-0.0", n_embd=64), 250),
-        published=Runs(dropouts("hf:roneneldan/TinyStories-3M", n_embd=128), 720),
+        small=Runs(dropouts("zero-0.0", 64), 250),
+        published=Runs(dropouts(PUBLISHED[1], 128), 720),
         measures=("scores", "probes"),
         axes=("dropout",),
         data=PUBLISHED_STORIES,
@@ -263,15 +261,15 @@ EXPERIMENTS = {
     ),
     "memory": Experiment(
         "B: MB of a training step by width and batch size, of GPT-2 and the compressor",
-        small=Runs(compressors((64, 128, 256))),
-        published=Runs(compressors((128, 256, 512))),
+        small=Runs(compressors(64, 128, 256)),
+        published=Runs(compressors(128, 256, 512)),
         measures=("memory",),
         axes=("n_embd",),
     ),
     "compressor": Experiment(
         "B: scores and loss curves of GPT-2 and of the compressor described there",
-        small=Runs(compressors((64, 128), n_layer=4, n_head=4), 200),
-        published=Runs(compressors((128, 256, 512)), 720),
+        small=Runs(compressors(64, 128, n_layer=4, n_head=4), 200),
+        published=Runs(compressors(128, 256, 512), 720),
         measures=("scores", "probes"),
         axes=("n_embd",),
         curves=True,
@@ -315,9 +313,9 @@ EXPERIMENTS = {
     ),
     "over_training": Experiment(
         "P, figure 3: scores over training and over the validation loss",
-        small=Runs(shapes("32-4-4 128-1-4 128-4-4", keep_checkpoints="5"), 300),
+        small=Runs(shapes("32-4-4 128-1-4 128-4-4", keep_checkpoints=5), 300),
         published=Runs(
-            shapes("64-2-16 64-8-16 256-2-16 256-8-16 768-2-16 768-8-16", keep_checkpoints="10"),
+            shapes("64-2-16 64-8-16 256-2-16 256-8-16 768-2-16 768-8-16", keep_checkpoints=10),
             7200,
             prompts=(BEGINNINGS,),
         ),
@@ -337,9 +335,9 @@ EXPERIMENTS = {
     "neurons": Experiment(
         "P and B: the tokens on which neurons fire, of the published 1M and of GPT-2-XL, too; kinds"
         " of words by layer, and by training step",
-        small=Runs(shapes("128-4-4", keep_checkpoints="3"), 300),
+        small=Runs(shapes("128-4-4", keep_checkpoints=3), 300),
         published=Runs(
-            shapes("64-8-16", keep_checkpoints="5"), 7200, models=(PUBLISHED[0], GPT2[-1])
+            shapes("64-8-16", keep_checkpoints=5), 7200, models=(PUBLISHED[0], GPT2[-1])
         ),
         measures=("neurons",),
         picture="neurons",

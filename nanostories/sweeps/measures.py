@@ -2,7 +2,7 @@
 The measures of a list: the commands that make them, and their cells in the list's table.
 
 >>> for command in commands(["scores", "probes"], subjects, settings):
-...     print(command.arguments, command.result)
+...     print(command.result, command.arguments)
 >>> next(read_cells(["probes"], subjects[0], settings))
 ('facts right', [0.612, 0.52, 0.697], '')
 
@@ -13,13 +13,14 @@ whose first cell names the subject.
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from nanostories.checkpoints.models import Model
 from nanostories.files import read_json
 from nanostories.generation.prompts import read_prompts
-from nanostories.generation.samples_file import EVAL, PROMPT, UNSEEN, result_name, set_file
+from nanostories.generation.samples_file import EVAL, PROMPT, UNSEEN, result_name
 from nanostories.results import Cell, Table, load
 from nanostories.sweeps.plan import ROOT, PlannedRun
 from nanostories.training.run_directory import read_log
@@ -63,10 +64,9 @@ class Settings:
 
 
 class Command(NamedTuple):
-    arguments: list[str]  # a script or module, and its arguments
     # What it writes; None: it sees by itself what is there already (sample.py)
-    result: Path | None = None
-    stories: tuple[Path, ...] = ()  # files that it finds by itself, and reads
+    result: Path | None
+    arguments: list  # a script or module, and its arguments
 
 
 Subjects = Sequence[Subject]
@@ -74,18 +74,13 @@ Commands = Iterator[Command]
 Cells = Iterator[tuple[str, Cell, str]]  # a column, its cell, and why not to believe it, or ""
 
 
-def command_of(result: Path | None, *arguments) -> Command:
-    return Command([str(argument) for argument in arguments], result)
-
-
 # ---- Stories, and their scores by judges ----
-def sample(subject: Subject, out: Path, settings: Settings, *how, n: int | None = None) -> Command:
-    """n: completions of each prompt, if not as in the other sets."""
-    flags = ["--model", subject.model.name, "--data", subject.data, "--out", out]
-    flags += ["--n", n or settings.n, *how]
+def sample(subject: Subject, out: Path, settings: Settings, *how) -> Command:
+    arguments = ["sample.py", "--model", subject.model.name, "--data", subject.data, "--out", out]
+    arguments += [f"--n={settings.n}", *how]
     if subject.model.kind == "api":
-        flags.append(f"--max_new_tokens={STORY_TOKENS}")
-    return command_of(None, "sample.py", *flags, *settings.sample)  # the user's --n wins
+        arguments.append(f"--max_new_tokens={STORY_TOKENS}")
+    return Command(None, [*arguments, *settings.sample])  # the user's --n wins
 
 
 def continue_stories(subject: Subject, settings: Settings) -> Command:
@@ -93,8 +88,7 @@ def continue_stories(subject: Subject, settings: Settings) -> Command:
     if settings.prompts:
         return sample(subject, subject.directory, settings, "--prompts", settings.prompts[0])
     held_out = read_json(subject.data / "meta.json")["splits"]["val"]["stories"] - 1
-    count = min(PROMPTS, held_out)
-    return sample(subject, subject.directory, settings, "--eval", count)
+    return sample(subject, subject.directory, settings, "--eval", min(PROMPTS, held_out))
 
 
 def grades_file(settings: Settings, name: str) -> Path:
@@ -105,10 +99,9 @@ def grade(places: Sequence[Path], settings: Settings, name: str, flags: Sequence
     """Of the stories of one set in these directories."""
     if name != EVAL:  # they have no true endings
         flags = [flag for flag in flags if flag != "--controls"]
-    command = command_of(
-        grades_file(settings, name), "grade.py", settings.directory, "--set", name, *flags
-    )
-    return command._replace(stories=tuple(set_file(place, name) for place in places))
+    # The list's own directory is where the result goes, also if there is one place.
+    arguments = ["grade.py", settings.directory, *places, "--set", name, *flags]
+    return Command(grades_file(settings, name), arguments)
 
 
 def scores(subjects: Subjects, settings: Settings) -> Commands:
@@ -118,22 +111,16 @@ def scores(subjects: Subjects, settings: Settings) -> Commands:
     yield grade(places, settings, settings.set, settings.grade)
 
 
-def texts_to_begin(files: Sequence[Path]) -> dict[str, str]:
-    """{file-number: beginning} of the plain files among these, or of our three beginnings."""
-    found = {}
-    for path in [path for path in files if path.suffix == ".txt"] or [THREE_BEGINNINGS]:
-        for i, prompt in enumerate(read_prompts(path), 1):
-            found[f"{path.stem}-{i}"] = prompt.text
-    return found
-
-
 def beginnings(subjects: Subjects, settings: Settings) -> Commands:
-    """Each beginning in a directory of its own, so that grade.py scores it by itself."""
+    """Each beginning in a directory of its own, so that grade.py scores it by itself: those of the
+    plain files among the prompts, or our three."""
+    files = [path for path in settings.prompts if path.suffix == ".txt"] or [THREE_BEGINNINGS]
     places = []
     for subject in subjects:
-        for name, text in texts_to_begin(settings.prompts).items():
-            places.append(subject.directory / name)
-            yield sample(subject, places[-1], settings, "--prompt", text, n=10)
+        for path in files:
+            for i, prompt in enumerate(read_prompts(path), 1):
+                places.append(subject.directory / f"{path.stem}-{i}")
+                yield sample(subject, places[-1], settings, "--prompt", prompt.text, "--n=10")
     flags = list(settings.grade)
     runs = [subject for subject in subjects if subject.run]
     if "--judge" not in shlex.join(flags) and runs:
@@ -145,72 +132,62 @@ def beginnings(subjects: Subjects, settings: Settings) -> Commands:
 
 def read_scores(subject: Subject, settings: Settings) -> Cells:
     """grammar by gpt-4o-mini; grammar by gpt-4o-mini, three_beginnings-2"""
-    found = read_tables(grades_file(settings, settings.set), "scores")
-    found += read_tables(grades_file(settings, PROMPT), "scores")
-    for table in found:
-        judge = table.facts["judge"]
-        for row in table.rows if judge else ():
+    for name in (settings.set, PROMPT):
+        for row, table in read_rows(grades_file(settings, name), "scores"):
+            judge = table.facts["judge"]
             another, _, beginning = row["run"].removeprefix(subject.name).partition("/")
-            if another:
+            if another or not judge:
                 continue
-            for score, cell in row.items():
-                if score not in ("run", "stories", "ungraded"):
-                    column = f"{score} by {judge}"
-                    if beginning:
-                        column += f", {beginning}"
-                    yield column, cell, table.notes.get(score, "")
+            about = f"{judge}, {beginning}" if beginning else judge
+            for score, cell, note in cells_of(row, table):
+                if score not in ("stories", "ungraded"):
+                    yield f"{score} by {about}", cell, note
 
 
 # ---- Prompts with known answers ----
 def probes(subjects: Subjects, settings: Settings) -> Commands:
-    known = [subject for subject in subjects if subject.model.kind != "api"]
     names = []
-    for subject in known:
-        names += ["--model", subject.model.name]
-    if not known:
+    for subject in subjects:
+        if subject.model.kind != "api":
+            names += ["--model", subject.model.name]
+    if not names:
         return
     base = ["probe.py", *names, "--out", settings.directory]
-    yield command_of(settings.directory / "probe.json", *base)
-    yield command_of(settings.directory / "grammar.json", *base, "--pairs")
+    yield Command(settings.directory / "probe.json", base)
+    yield Command(settings.directory / "grammar.json", [*base, "--pairs"])
     if settings.prompts:
-        yield command_of(None, *base, "--prompts", *settings.prompts)
+        yield Command(None, [*base, "--prompts", *settings.prompts])
 
 
 def read_answers(subject: Subject, settings: Settings) -> Cells:
     label = subject.model.label(settings.directory)
-    for row in read_labeled_rows(settings.directory / "probe.json", "shares", label):
-        for name, cell in row.items():
-            if name != "run":
-                yield f"{name} right", cell, ""
-    for table in read_tables(settings.directory / "grammar.json", "pairs"):
-        every_pair = table.rows[0]
-        yield "grammar pairs right", every_pair[label], ""
+    for row, table in read_rows(settings.directory / "probe.json", "shares", label):
+        for name, cell, note in cells_of(row, table):
+            yield f"{name} right", cell, note
+    for row, _ in read_rows(settings.directory / "grammar.json", "pairs", "all"):
+        yield "grammar pairs right", row.get(label), ""  # an API model has none
 
 
 # ---- Instructions ----
 def instructions(subjects: Subjects, settings: Settings, unseen: bool = False) -> Commands:
     """unseen: also with words that the training stories do not have."""
-    headed = [subject for subject in subjects if "headers" in read_json(subject.data / "meta.json")]
-    for subject in headed:
-        yield continue_stories(subject, settings)
-        if unseen:
-            how = ("--eval", UNSEEN_PROMPTS, "--unseen_words")
-            yield sample(subject, subject.directory, settings, *how)
-    if headed:
-        places = [subject.directory for subject in headed]
-        result = settings.directory / "instruct.json"
-        yield command_of(result, "instruct.py", *places)
-
-
-def unseen_words(subjects: Subjects, settings: Settings) -> Commands:
-    yield from instructions(subjects, settings, unseen=True)
+    places = []
+    for subject in subjects:
+        if "headers" in read_json(subject.data / "meta.json"):
+            places.append(subject.directory)
+            yield continue_stories(subject, settings)
+            if unseen:
+                how = ("--eval", UNSEEN_PROMPTS, "--unseen_words")
+                yield sample(subject, subject.directory, settings, *how)
+    if places:
+        yield Command(settings.directory / "instruct.json", ["instruct.py", *places])
 
 
 def read_instructions(subject: Subject, settings: Settings) -> Cells:
     """Only shares of fulfilled instructions; instruct.json has more."""
     shown = ("words: each", "unseen words: each", "summary: nearest", "sentence, verbatim")
     for label in (f"{subject.name}, {EVAL}", f"{subject.name}, {UNSEEN}"):
-        for row in read_labeled_rows(settings.directory / "instruct.json", "instructions", label):
+        for row, _ in read_rows(settings.directory / "instruct.json", "instructions", label):
             if row["measure"].endswith("and nearest") or row["measure"] in shown:
                 yield row["measure"], row["share"], ""
 
@@ -221,17 +198,16 @@ def memorization(subjects: Subjects, settings: Settings) -> Commands:
     for cut in CUTS:
         for subject in subjects:
             places.append(settings.directory / f"cut-{cut}" / subject.name)
-            how = ["--split", "train", "--eval", COPIED, "--cut", cut]
-            yield sample(subject, places[-1], settings, *how, n=1)
-    result = settings.directory / "rouge.json"
+            how = ["--split", "train", "--eval", COPIED, "--cut", cut, "--n=1"]
+            yield sample(subject, places[-1], settings, *how)
     how = ["--data", subjects[0].data, "--others", COPIED - 1]
-    yield command_of(result, "rouge.py", *places, *how)
+    yield Command(settings.directory / "rouge.json", ["rouge.py", *places, *how])
 
 
 def read_copies(subject: Subject, settings: Settings) -> Cells:
     for cut in CUTS:
         label = f"cut-{cut}/{subject.name}"
-        for row in read_labeled_rows(settings.directory / "rouge.json", "metrics", label):
+        for row, _ in read_rows(settings.directory / "rouge.json", "metrics", label):
             yield f"{row['metric']} ({float(cut):.0%} shown)", row["completions"], ""
 
 
@@ -239,19 +215,13 @@ def read_copies(subject: Subject, settings: Settings) -> Cells:
 def interpretation(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
         places = ["--data", subject.data, "--out", subject.directory]
-        result = subject.directory / "interpret.json"
-        command = ["interpret.py", subject.model.name, *places, f"--stories={STORIES_READ}"]
-        yield command_of(result, *command)
-
-
-def read_heads(subject: Subject, settings: Settings) -> Cells:
-    yield from read_own_cells(subject.directory / "interpret.json", "heads")
+        arguments = ["interpret.py", subject.model.name, *places, f"--stories={STORIES_READ}"]
+        yield Command(subject.directory / "interpret.json", arguments)
 
 
 def read_neurons(subject: Subject, settings: Settings) -> Cells:
-    for table in read_tables(subject.directory / "interpret.json", "neurons"):
-        for row in table.rows:
-            yield f"{row['kind']} neurons (%)", row["neurons (%)"], ""
+    for row, _ in read_rows(subject.directory / "interpret.json", "neurons"):
+        yield f"{row['kind']} neurons (%)", row["neurons (%)"], ""
 
 
 def bits_per_byte(subjects: Subjects, settings: Settings) -> Commands:
@@ -260,11 +230,7 @@ def bits_per_byte(subjects: Subjects, settings: Settings) -> Commands:
             result = subject.directory / "bits_per_byte.json"
             flags = ["--data", subject.data, "--out", result]
             module = "nanostories.sweeps.bits_per_byte"
-            yield command_of(result, module, subject.model.name, *flags)
-
-
-def read_bits_per_byte(subject: Subject, settings: Settings) -> Cells:
-    yield from read_own_cells(subject.directory / "bits_per_byte.json", "bits per byte")
+            yield Command(result, [module, subject.model.name, *flags])
 
 
 def memory(subjects: Subjects, settings: Settings) -> Commands:
@@ -273,13 +239,14 @@ def memory(subjects: Subjects, settings: Settings) -> Commands:
         for kind in ("ours", "eager"):
             result = subject.directory / f"memory-{kind}.json"
             sizes = [result, vocab_size, settings.memory_limit, kind]
-            module = "nanostories.sweeps.memory"
-            yield command_of(result, module, *sizes, *subject.run.args)
+            yield Command(result, ["nanostories.sweeps.memory", *sizes, *subject.run.args])
 
 
-def read_memory(subject: Subject, settings: Settings) -> Cells:
-    for kind in ("ours", "eager"):
-        yield from read_own_cells(subject.directory / f"memory-{kind}.json", "memory")
+def read_own_cells(files: str, kind: str, subject: Subject, settings: Settings) -> Cells:
+    """Of results about one subject alone."""
+    for file in files.split():
+        for row, table in read_rows(subject.directory / file, kind):
+            yield from cells_of(row, table)
 
 
 MEASURES = {  # name: its commands, and the function that reads their results
@@ -287,19 +254,23 @@ MEASURES = {  # name: its commands, and the function that reads their results
     "scores": (scores, read_scores),
     "probes": (probes, read_answers),
     "instruct": (instructions, read_instructions),
-    "unseen": (unseen_words, read_instructions),
+    "unseen": (partial(instructions, unseen=True), read_instructions),
     "memorization": (memorization, read_copies),
-    "heads": (interpretation, read_heads),
+    "heads": (interpretation, partial(read_own_cells, "interpret.json", "heads")),
     "neurons": (interpretation, read_neurons),
-    "bits_per_byte": (bits_per_byte, read_bits_per_byte),
-    "memory": (memory, read_memory),
+    "bits_per_byte": (
+        bits_per_byte,
+        partial(read_own_cells, "bits_per_byte.json", "bits per byte"),
+    ),
+    "memory": (memory, partial(read_own_cells, "memory-ours.json memory-eager.json", "memory")),
 }
 
 
 # ---- All measures ----
 def commands(names: Sequence[str], subjects: Subjects, settings: Settings) -> Commands:
     for name in names:
-        yield from MEASURES[name][0](subjects, settings)
+        for result, arguments in MEASURES[name][0](subjects, settings):
+            yield Command(result, [str(argument) for argument in arguments])
 
 
 def read_cells(names: Sequence[str], subject: Subject, settings: Settings) -> Cells:
@@ -307,24 +278,19 @@ def read_cells(names: Sequence[str], subject: Subject, settings: Settings) -> Ce
         yield from MEASURES[name][1](subject, settings)
 
 
-def read_tables(path: Path, kind: str) -> list[Table]:
+def read_rows(path: Path, kind: str, label: str = "") -> Iterator[tuple[dict[str, Cell], Table]]:
+    """The rows of a result's tables of a kind, with their tables; with a label, those that begin
+    with it. None, if the measure was not for these models."""
     if not path.exists():
-        return []
-    return [table for table in load(path).tables if table.facts.get("kind") == kind]
+        return
+    for table in load(path).tables:
+        if table.facts.get("kind") == kind:
+            for row in table.rows:
+                if label in ("", next(iter(row.values()))):
+                    yield row, table
 
 
-def read_labeled_rows(path: Path, kind: str, label: str) -> Iterator[dict[str, Cell]]:
-    """The rows of tables of a kind whose first cell is the label."""
-    for table in read_tables(path, kind):
-        for row in table.rows:
-            if next(iter(row.values())) == label:
-                yield row
-
-
-def read_own_cells(path: Path, kind: str) -> Cells:
-    """All but the first of a result about one subject."""
-    for table in read_tables(path, kind):
-        for row in table.rows:
-            _, *others = row.items()
-            for column, cell in others:
-                yield column, cell, table.notes.get(column, "")
+def cells_of(row: dict[str, Cell], table: Table) -> Cells:
+    """All but the first, which names the row."""
+    for column in list(row)[1:]:
+        yield column, row[column], table.notes.get(column, "")

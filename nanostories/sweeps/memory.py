@@ -32,10 +32,12 @@ def peak(config: TrainConfig, vocab_size: int, kind: str, batch: int) -> float:
     """MB, since this process began: batches must grow. inf if there is too little."""
     try:
         two_steps(config, vocab_size, kind, batch)
-    except (RuntimeError, MemoryError) as error:
-        if "memory" in str(error) or isinstance(error, MemoryError):
-            return float("inf")
-        raise
+    except MemoryError:
+        return float("inf")
+    except RuntimeError as error:  # PyTorch's
+        if "memory" not in str(error):
+            raise
+        return float("inf")
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 1e6
     status = Path("/proc/self/status").read_text()
@@ -64,21 +66,24 @@ def two_steps(config: TrainConfig, vocab_size: int, kind: str, batch: int) -> No
 def main() -> None:
     out, vocab_size, limit, kind, *settings = sys.argv[1:]
     config, _ = parse_command_line(settings)
-    limit = float(limit)
     if not torch.cuda.is_available():
-        if not Path("/proc/self/status").exists():
-            sys.exit("sweeps.memory: without a GPU, memory is measured on Linux alone")
-        import resource  # here, as Windows has none
-
-        # an error is better than swapping
-        resource.setrlimit(resource.RLIMIT_DATA, (int(limit * 1e6), -1))
+        limit_memory(int(limit))
     row = {"run": config.name}
     for batch in BATCHES:
         mb = peak(config, int(vocab_size), kind, batch)
-        row[f"MB, batch {batch}, {kind}"] = mb if mb <= limit else "oom"
+        row[f"MB, batch {batch}, {kind}"] = mb if mb <= int(limit) else "oom"
     formats = dict.fromkeys(row, ",.0f")
     facts = {"kind": "memory"}
     save(Path(out), "memory", [Table("Memory of a training step", [row], formats, facts=facts)])
+
+
+def limit_memory(mb: int) -> None:
+    """An error is better than swapping."""
+    if sys.platform != "linux":
+        sys.exit("sweeps.memory: without a GPU, memory is measured on Linux alone")
+    import resource  # here, as Windows has none
+
+    resource.setrlimit(resource.RLIMIT_DATA, (mb * 10**6, -1))
 
 
 if __name__ == "__main__":

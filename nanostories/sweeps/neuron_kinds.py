@@ -3,29 +3,28 @@ Kinds of words that neurons prefer, by layer; and the neurons that the paper and
 show: the first two of the last layer and of the one before, the first of a middle one, and the one
 with the largest activation of all; in the residual stream, too.
 
->>> figure = draw([("demo", Path("out/demo"))])  # from the neurons.csv of interpret.py
+>>> figure = draw(subjects)  # from their neurons.csv, of interpret.py
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from nanostories.results import Table
+from nanostories.sweeps.measures import Subject
 from nanostories.tables import read_table
 
 SHOWN = 5  # tokens of the largest activations
-Models = Sequence[tuple[str, Path]]  # their names and directories
 
 
-def draw(models: Models) -> Figure:
+def draw(subjects: Sequence[Subject]) -> Figure:
     """A panel for each model: the share of each layer's neurons that strongly prefer a kind of
     word."""
-    figure = Figure(figsize=(1 + 3.4 * len(models), 3.4), layout="constrained")
-    panels = figure.subplots(1, len(models), squeeze=False, sharey=True)[0]
-    for axes, (name, directory) in zip(panels, models):
+    figure = Figure(figsize=(1 + 3.4 * len(subjects), 3.4), layout="constrained")
+    panels = figure.subplots(1, len(subjects), squeeze=False, sharey=True)[0]
+    for axes, subject in zip(panels, subjects):
+        rows = read_table(subject.directory / "neurons.csv")
         preferred = {}  # layer -> the kinds that its neurons prefer
-        rows = read_table(directory / "neurons.csv")
         for row in rows:
             preferred.setdefault(int(row["layer"]), []).append(row["prefers"])
         layers = list(preferred)
@@ -34,29 +33,37 @@ def draw(models: Models) -> Figure:
                 kind = column.removeprefix("auc_")
                 shares = [100 * kinds.count(kind) / len(kinds) for kinds in preferred.values()]
                 axes.plot(layers, shares, ".-", label=kind)
-        axes.set(title=name, xlabel="layer", xticks=layers)
+        axes.set(title=subject.name, xlabel="layer", xticks=layers)
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("neurons that prefer the kind (%)")
     panels[-1].legend(fontsize=7)
     return figure
 
 
-def examples(models: Models) -> Table:
+def examples(subjects: Sequence[Subject]) -> Table:
     found = []
-    for name, directory in models:
-        for part, file in {"MLP": "neurons.csv", "residual stream": "residual.csv"}.items():
-            rows = read_table(directory / file)
-            last = int(rows[-1]["layer"])
-            chosen = []
-            for layer, n in ((last, 2), (last - 1, 2), (last // 2, 1)):
-                chosen += [row for row in rows if int(row["layer"]) == layer][:n]
-            chosen.append(max(rows, key=lambda row: float(row["activation_1"])))
-            for row in chosen:
+    for subject in subjects:
+        for part, file in (("MLP", "neurons.csv"), ("residual stream", "residual.csv")):
+            for row in choose(read_table(subject.directory / file)):
                 tokens = [repr(row[f"token_{i}"]) for i in range(1, SHOWN + 1)]
-                neuron = f"{row['layer']}.{row['neuron']}"
-                cells = {"run": name, "part": part, "neuron": neuron}
-                cells["prefers"] = row["prefers"] or None
-                cells["highest"] = float(row["activation_1"])
-                found.append(cells | {"fires most on": " ".join(tokens)})
+                found.append(
+                    {
+                        "run": subject.name,
+                        "part": part,
+                        "neuron": f"{row['layer']}.{row['neuron']}",
+                        "prefers": row["prefers"] or None,
+                        "highest": float(row["activation_1"]),
+                        "fires most on": " ".join(tokens),
+                    }
+                )
     about = "The last of each part is that with the largest activation of all."
-    return Table("Neurons", found, {"highest": ".1f"}, about=about, facts={"kind": "examples"})
+    return Table("Neurons", found, {"highest": ".1f"}, about=about)
+
+
+def choose(rows: list[dict]) -> list[dict]:
+    """The neurons to show, of all neurons of a part."""
+    last = int(rows[-1]["layer"])
+    chosen = []
+    for layer, n in ((last, 2), (last - 1, 2), (last // 2, 1)):
+        chosen += [row for row in rows if int(row["layer"]) == layer][:n]
+    return [*chosen, max(rows, key=lambda row: float(row["activation_1"]))]

@@ -7,7 +7,7 @@ The runs of a list: how long each trains, and how many FLOPs that takes, counted
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import torch
 
 from model import GPTNeoConfig
 from nanostories.sweeps.lists import Runs, Scale
-from nanostories.training.config import SHAPE, TrainConfig, parse_command_line
+from nanostories.training.config import SHAPE, TrainConfig, read_config
 from nanostories.training.optimizers import NEWTON_SCHULZ_STEPS, make_optimizers
 from nanostories.variants import MODELS
 from nanostories.variants.contrastive import n_shuffled
@@ -23,6 +23,7 @@ from nanostories.variants.contrastive import n_shuffled
 ROOT = Path(__file__).parents[2]
 # Steps, fewest and most: an evaluation takes time, and a kill loses the steps since.
 EVAL_INTERVALS = (50, 250)
+MAX_EPOCHS = 4  # within a budget; more would measure repetition
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,31 +53,30 @@ def plan_runs(
 ) -> list[PlannedRun]:
     """The runs in order. out: where they go; data: the corpus of variants that do not name one;
     corpora: {name: (its directory, its meta.json)}."""
+    config_file = ROOT / "configs" / scale.config
     runs = []
     for seed, budget, variant in itertools.product(
         range(n_seeds), listed.budgets or [None], listed.variants
     ):
         settings = dict(listed.variants[variant])
         corpus, meta = corpora[settings.pop("data", data)]
-        start = settings.pop("start_from", "")
-        if start in listed.variants:
-            start = str(out / f"{start}_{seed}")
         settings |= dict(name=name_of(variant, seed, budget), seed=seed, out_dir=str(out))
         settings |= dict(data=corpus.name, data_dir=str(corpus.parent))
-        args = [str(ROOT / "configs" / scale.config), *flags(settings)]
-        config = parse_command_line(args)[0]
+        if settings.get("start_from") in listed.variants:
+            settings["start_from"] = str(out / f"{settings['start_from']}_{seed}")
+        config = TrainConfig(**read_config(config_file) | settings)
         parameters, flops_per_step = count_parameters_and_flops(config, meta["vocab_size"])
         steps = listed.steps
         if budget:
             steps = round(budget / flops_per_step)
-        steps = max(1, steps)
-        length = schedule(steps, config.n_embd, scale)
-        args += flags(length)
+        length = schedule(max(1, steps), config.n_embd, scale)
+        settings |= length
+        if config.start_from:  # the weights bring their shape
+            settings = {name: value for name, value in settings.items() if name not in SHAPE}
+        args = [str(config_file), *(f"--{name}={value}" for name, value in settings.items())]
         config = replace(config, **length)
-        if start:
-            args = [*without_shape(args), f"--start_from={start}"]
-            config = replace(config, start_from=start)
-        run = PlannedRun(variant, args, config, parameters, steps * flops_per_step, budget)
+        flops = config.max_steps * flops_per_step
+        run = PlannedRun(variant, args, config, parameters, flops, budget)
         if not budget or fits(run, scale, meta["splits"]["train"]["tokens"]):
             runs.append(run)
     return runs
@@ -101,20 +101,10 @@ def schedule(steps: int, width: int, scale: Scale) -> dict:
     return settings
 
 
-def without_shape(args: Sequence[str]) -> list[str]:
-    """The weights that a run starts from bring their shape."""
-    shape = tuple(f"--{key}=" for key in SHAPE)
-    return [arg for arg in args if not arg.startswith(shape)]
-
-
 def fits(run: PlannedRun, scale: Scale, corpus_tokens: int) -> bool:
     """Whether a budget gives a run of this size enough steps, and not too many epochs."""
-    few_epochs = run.tokens <= scale.max_epochs * corpus_tokens
+    few_epochs = run.tokens <= MAX_EPOCHS * corpus_tokens
     return few_epochs and run.config.max_steps >= scale.min_steps
-
-
-def flags(settings: dict) -> list[str]:
-    return [f"--{key}={value}" for key, value in settings.items()]
 
 
 def count_parameters_and_flops(config: TrainConfig, vocab_size: int) -> tuple[int, int]:

@@ -6,7 +6,7 @@ The results of a list: one table and one picture, experiment.json, .png and .csv
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,6 @@ from nanostories.sweeps.measures import Settings, Subject, read_cells
 from nanostories.tables import write_table
 from nanostories.training.config import TrainConfig
 from nanostories.training.curves import draw_loss, read_curve
-from nanostories.training.run_directory import read_log
 
 SCHEDULE = "name seed max_steps warmup_steps eval_interval learning_rate compile".split()
 SETTINGS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in SCHEDULE]
@@ -52,32 +51,25 @@ def show(
     measured = {}  # the columns that were measured, in order
     for subject in subjects:
         row = facts_of(subject)
+        rows.append(row)
         for column, cell, note in read_cells(experiment.measures, subject, settings):
             measured[column] = None
             row[column] = cell
             if note:
                 notes[column] = note
-        rows.append(row)
     write_table(directory / "experiment.csv", [flat(row) for row in rows])
-    table = Table(name, mean_rows(rows, list(measured)), formats_of(measured), notes)
-    table.about = (
-        f"{experiment.shows}. In brackets: 95% intervals, over seeds where there are some."
-    )
-    pages = sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*.html"))
-    if pages:
-        table.about += f" Pages: {', '.join(pages)}."
-    tables = [table]
+    about = f"{experiment.shows}. In brackets: 95% intervals, over seeds where there are some."
+    tables = [Table(name, mean_rows(rows, measured), formats_of(measured), notes, about)]
     figure = None
-    places = [(subject.name, subject.directory) for subject in subjects]
     if experiment.picture == "law":
         tables += scaling_law.tables(rows)
         figure = scaling_law.draw(rows)
     elif experiment.picture == "neurons":
-        tables.append(neuron_kinds.examples(places))
-        figure = neuron_kinds.draw(places)
+        tables.append(neuron_kinds.examples(subjects))
+        figure = neuron_kinds.draw(subjects)
     elif experiment.picture == "panels":
         curves = [x.directory for x in subjects if x.run] if experiment.curves else []
-        figure = draw(rows, list(measured), experiment.axes, curves)
+        figure = draw(rows, measured, experiment.axes, curves)
     else:  # a measure has drawn it
         copy_picture(experiment.picture, directory)
     checkpoints = [subject.model.directory / "ckpt.pt" for subject in subjects if subject.run]
@@ -103,32 +95,30 @@ def facts_of(subject: Subject) -> dict[str, Cell]:
     row = {"run": subject.name, "label": subject.name}
     settings = {}
     if run:
-        settings = vars(run.config)
-        row["label"] = subject.name.replace(f"_{run.config.seed}", "")
+        seed = f"_{run.config.seed}"
+        row["label"] = subject.name.replace(seed, "")
         row["variant"] = run.variant
         row["budget"] = run.budget
         row["parameters"] = run.parameters
+        # which seed it continued is no setting of a variant
+        start_from = Path(run.config.start_from).name.removesuffix(seed)
+        settings = vars(run.config) | {"start_from": start_from}
     elif (directory / "config.json").exists():
         settings = read_json(directory / "config.json")
     row |= {name: settings[name] for name in SETTINGS if name in settings}
-    if run:  # which seed it continued is no setting of a variant
-        start_from = Path(run.config.start_from).name
-        row["start_from"] = start_from.removesuffix(f"_{run.config.seed}")
     path = directory / "log.csv"
-    if not path.exists():
-        return row
-    log = [line for line in read_log(path) if line["val_loss"]]
+    log = [line for line in read_curve(path) if line["val_loss"]] if path.exists() else []
     if not log:
         return row
     # A plan compares whole budgets; of other models, the weights with the lowest loss are used.
-    line = log[-1] if run else min(log, key=lambda line: float(line["val_loss"]))
+    line = log[-1] if run else min(log, key=lambda line: line["val_loss"])
     row["step"] = int(line["step"])
     row["tokens"] = int(line["tokens"])
-    row["validation loss"] = float(line["val_loss"])
-    row["bits per byte"] = float(line["bpb"])
+    row["validation loss"] = line["val_loss"]
+    row["bits per byte"] = line["bpb"]
     if run and run.directory == directory:
         row["training FLOPs"] = run.flops
-        row["seconds"] = float(line["seconds"] or 0)
+        row["seconds"] = line["seconds"]
     return row
 
 
@@ -143,21 +133,22 @@ def flat(row: dict[str, Cell]) -> dict:
     return cells
 
 
-def mean_rows(rows: Sequence[dict], measured: Sequence[str]) -> list[dict[str, Cell]]:
+def mean_rows(rows: Sequence[dict], measured: Iterable[str]) -> list[dict[str, Cell]]:
     """A row for each variant: means over its seeds, with their intervals; of a single run, its own
-    cells."""
-    shown = []
+    cells. Facts in which all runs agree are left out."""
+    columns = []
     for name in FACTS:
         values = {row.get(name) for row in rows}
         if len(values) > 1 or (len(rows) == 1 and None not in values):
-            shown.append(name)
+            columns.append(name)
+    columns += measured
+    seeds = {}  # label -> its rows
+    for row in rows:
+        seeds.setdefault(row["label"], []).append(row)
     found = []
-    for label in dict.fromkeys(row["label"] for row in rows):
-        seeds = [row for row in rows if row["label"] == label]
-        cells = {"run": label}
-        for column in [*shown, *measured]:
-            cells[column] = mean_cell([row.get(column) for row in seeds])
-        found.append(cells)
+    for label, own in seeds.items():
+        cells = {column: mean_cell([row.get(column) for row in own]) for column in columns}
+        found.append({"run": label} | cells)
     return found
 
 
@@ -179,14 +170,14 @@ def value_of(cell: Cell) -> float | None:
     return None if isinstance(cell, str) else cell
 
 
-def formats_of(columns: Sequence[str]) -> dict[str, str]:
+def formats_of(columns: Iterable[str]) -> dict[str, str]:
     shares = {name: ".1%" for name in columns if name.endswith(" right")}
     return FACTS | shares
 
 
 # ---- The picture ----
 def draw(
-    rows: Sequence[dict], columns: Sequence[str], axes_names: Sequence[str], curves: Sequence[Path]
+    rows: Sequence[dict], columns: Iterable[str], axes_names: Sequence[str], curves: Sequence[Path]
 ) -> Figure:
     """A panel for each score, a row of them for each axis (without axes, over the runs); and, in a
     panel of their own, the loss curves of some runs."""
@@ -203,6 +194,7 @@ def draw(
     grid = figure.subplots(down * len(axes_names), across, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
+        axes.grid(alpha=0.3)
     for axis, own in zip(axes_names, np.split(grid, len(axes_names))):
         for title, axes in zip(panels, own.flat):
             draw_panel(axes, rows, axis, panels[title])
@@ -217,37 +209,37 @@ def draw_panel(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[st
     intervals, and a dot for each seed."""
     lines = {}
     for column in columns:
+        judge = column.partition(" by ")[2] if len(columns) > 1 else ""
         for row in rows:
             x = row.get(axis)
             value = value_of(row.get(column))
-            if value is not None and x is not None:
-                key = series_of(row, rows, axis)
-                if len(columns) > 1:
-                    key += (column.partition(" by ")[2],)
-                points = lines.setdefault(key, {}).setdefault((x, row["label"]), [])
+            if value is None:
+                continue
+            if x is not None:
+                name = ", ".join(filter(None, [*series_of(row, rows, axis), judge]))
+                points = lines.setdefault(name, {}).setdefault((x, row["label"]), [])
                 points.append(row[column])
-            elif value is not None and axis not in SIZES:
+            elif axis not in SIZES:
                 # a model that was not trained here: it has no place on the axis
                 axes.axhline(value, linestyle=":", color="0.5")
                 place = axes.get_yaxis_transform()
                 axes.annotate(row["label"], (0, value), xycoords=place, fontsize=6)
-    for i, (key, points) in enumerate(lines.items()):
-        draw_line(axes, points, axis, f"C{i % 10}", ", ".join(key))
+    for i, (name, points) in enumerate(lines.items()):
+        draw_line(axes, points, axis, f"C{i}", name)
     axes.set_axis_on()
     if len(lines) > 1:
         axes.legend(fontsize=6)
     set_scale(axes, axis, sorted({row[axis] for row in rows if row.get(axis) is not None}))
-    axes.grid(alpha=0.3)
 
 
 def draw_line(axes: Axes, points: dict, axis: str, color: str, label: str) -> None:
     """points: {(x, name): the values of its seeds}"""
+    style = ""
     if axis != "label":
         points = dict(sorted(points.items()))
-    xs = [x for x, _ in points]
+        style = "-"
     means = [value_of(mean_cell(seeds)) for seeds in points.values()]
-    style = "" if axis == "label" else "-"
-    axes.plot(xs, means, ".", linestyle=style, color=color, label=label)
+    axes.plot([x for x, _ in points], means, ".", linestyle=style, color=color, label=label)
     for ((x, name), seeds), mean in zip(points.items(), means):
         for cell in seeds:
             if isinstance(cell, list) and cell[1] is not None:
@@ -258,36 +250,34 @@ def draw_line(axes: Axes, points: dict, axis: str, color: str, label: str) -> No
             axes.annotate(name, (x, mean), fontsize=6)
 
 
-def series_of(row: dict, rows: Sequence[dict], axis: str) -> tuple[str, ...]:
+def series_of(row: dict, rows: Sequence[dict], axis: str) -> list[str]:
     """The line of a row: the settings, beside the axis, in which the runs differ; of the kept
     checkpoints of an existing run, its name."""
     if axis == "label" or axis in SIZES:
-        return ()
+        return []
     if "variant" not in row:
-        return (row["run"].rpartition("/")[0],)
-    own = [x for x in rows if "variant" in x]
+        return [row["run"].rpartition("/")[0]]
     parts = []
     for name in SETTINGS:
-        values = {x.get(name) for x in own}
-        if name != axis and len(values) > 1 and row.get(name) not in (None, ""):
+        values = {other[name] for other in rows if "variant" in other and name in other}
+        if name != axis and len(values) > 1 and row[name] != "":
             parts.append(f"{LABELS.get(name, name)} {row[name]}")
-    return tuple(parts)
+    return parts
 
 
 def set_scale(axes: Axes, axis: str, values: Sequence) -> None:
     if axis == "label":
         axes.tick_params(axis="x", rotation=90, labelsize=7)
+    if axis == "tokens":
+        axes.xaxis.set_major_formatter(EngFormatter())
     if axis in SIZES:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
         axes.xaxis.set_major_formatter(EngFormatter())
         axes.xaxis.set_minor_formatter(NullFormatter())
-    if axis == "tokens":
-        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g} M")
     if axis in ("n_embd", "n_head", "n_layer"):
         axes.set_xscale("log", base=2)
-        axes.set_xticks(values, minor=False)
-        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        axes.set_xticks(values, map(str, values))
     if axis == "validation loss":
         axes.invert_xaxis()  # training goes to the right
 
@@ -296,9 +286,8 @@ def draw_curves(axes: Axes, runs: Sequence[Path]) -> None:
     axes.set_axis_on()
     for i, run in enumerate(runs):
         points = [(row["tokens"] / 1e6, row) for row in read_curve(run / "log.csv")]
-        color = f"C{i % 10}"
+        color = f"C{i}"
         draw_loss(axes, points, "train_loss", alpha=0.4, linewidth=0.8, color=color)
         draw_loss(axes, points, "val_loss", marker=".", label=run.name, color=color)
     axes.set(xlabel="million tokens", ylabel="loss (pale: training)")
     axes.legend(fontsize=6)
-    axes.grid(alpha=0.3)

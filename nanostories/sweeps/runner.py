@@ -2,7 +2,7 @@
 Runs the commands of a list: train.py for each run that is not finished, and then the commands that
 measure them.
 
->>> failed, finished = train_all(runs, sha256, Path("out/heads"))
+>>> failed = train_all(runs, Path("out/heads/experiment.log"))
 """
 
 import os
@@ -16,37 +16,34 @@ from tqdm import tqdm
 
 from nanostories.checkpoints.checkpoint import load_checkpoint
 from nanostories.cli import UserError
+from nanostories.corpus.token_files import load_meta
 from nanostories.results import load, outdated
 from nanostories.sweeps.measures import Command
 from nanostories.sweeps.plan import ROOT, PlannedRun
 from nanostories.training.config import SHAPE
-from nanostories.training.run_directory import read_log
+from nanostories.training.run_directory import partly_trained, read_log
 
 
 # ---- Training ----
-def train_all(
-    runs: Sequence[PlannedRun], sha256: dict[Path, str], directory: Path
-) -> tuple[list[str], list[PlannedRun]]:
-    """Trains those of the runs that are not finished; what train.py says goes to experiment.log.
-    sha256: {corpus: checksum of its training split}. Returns (the names of those that failed, the
-    finished ones)."""
+def train_all(runs: Sequence[PlannedRun], log: Path) -> list[str]:
+    """Trains those of the runs that are not finished; what train.py says goes to the log. Returns
+    the names of those that failed."""
     failed = []
-    finished = [run for run in runs if is_finished(run, sha256)]
-    with tqdm(initial=len(finished), total=len(runs), unit="run", disable=None) as bar:
-        for run in [run for run in runs if run not in finished]:
-            bar.set_description(run.config.name)
-            error = train_one(run, directory / "experiment.log")
-            if error:
-                failed.append(run.config.name)
-            else:
-                finished.append(run)
-            bar.update()
-            result = error or f"validation loss {log_of(run)[-1]['val_loss']}"
-            bar.write(f"{run.config.name}: {result}")
-    return failed, [run for run in runs if run in finished]
+    unfinished = [run for run in runs if not is_finished(run)]
+    n_finished = len(runs) - len(unfinished)
+    bar = tqdm(unfinished, initial=n_finished, total=len(runs), unit="run", disable=None)
+    for run in bar:
+        bar.set_description(run.config.name)
+        result = train_one(run, log)
+        if result:
+            failed.append(run.config.name)
+        else:
+            result = f"validation loss {read_log(run.directory / 'log.csv')[-1]['val_loss']}"
+        bar.write(f"{run.config.name}: {result}")
+    return failed
 
 
-def is_finished(run: PlannedRun, sha256: dict[Path, str]) -> bool:
+def is_finished(run: PlannedRun) -> bool:
     """Whether it was trained to its end. UserError if its directory has a run with other settings,
     or of another corpus."""
     path = run.directory / "ckpt.pt"
@@ -60,10 +57,9 @@ def is_finished(run: PlannedRun, sha256: dict[Path, str]) -> bool:
         if trained != value and not (run.config.start_from and name in SHAPE):
             problem = f"was trained with {name}={trained}, and now it would be {value}"
             raise UserError(f"{run.directory} {problem}: {remedy}")
-    if checkpoint["data_sha256"] != sha256[run.data]:
+    if checkpoint["data_sha256"] != load_meta(run.data)["splits"]["train"]["sha256"]:
         raise UserError(f"{run.directory} was trained on other stories than {run.data}: {remedy}")
-    log = log_of(run)
-    return bool(log) and float(log[-1]["done"]) >= 1
+    return not partly_trained(run.directory)
 
 
 def train_one(run: PlannedRun, log: Path) -> str:
@@ -95,22 +91,14 @@ def train_one(run: PlannedRun, log: Path) -> str:
     return ""
 
 
-def log_of(run: PlannedRun) -> list[dict]:
-    path = run.directory / "log.csv"
-    return read_log(path) if path.exists() else []
-
-
 # ---- Measuring ----
 def is_current(command: Command) -> bool:
     """Whether its result is there, by this command, of files that have not changed since."""
     result = command.result
-    if result is None or not result.exists():
+    if not result or not result.exists():
         return False
     found = load(result)
-    if found.arguments != command.arguments[1:] or outdated(found, result.parent):
-        return False
-    read = {(result.parent / source).resolve() for source in found.sources}
-    return read.issuperset(path.resolve() for path in command.stories)
+    return found.arguments == command.arguments[1:] and not outdated(found, result.parent)
 
 
 def call(command: Sequence[str]) -> None:

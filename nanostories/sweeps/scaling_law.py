@@ -24,19 +24,6 @@ class PowerLaw(NamedTuple):
     high: float
 
 
-class Best(NamedTuple):
-    """The best model at a budget."""
-
-    budget: float
-    flops: float
-    variant: str
-    n_layer: int  # its depth: its size is fitted among models of this depth
-    parameters: int
-    loss: float  # mean over its seeds
-    size: float  # parameters that would be best
-    bound: str  # "at most" or "at least", if it is the smallest or the largest that was tried
-
-
 def fit_power_law(flops: Sequence[float], values: Sequence[float]) -> PowerLaw:
     """Least squares on the logarithms. The interval is Student's: it assumes that the points
     scatter independently and equally around the law."""
@@ -49,11 +36,15 @@ def fit_power_law(flops: Sequence[float], values: Sequence[float]) -> PowerLaw:
     return PowerLaw(float(np.exp(line.intercept)), float(line.slope), float(low), float(high))
 
 
-def best_of_budgets(rows: Sequence[dict]) -> list[Best]:
-    """By budget. The best size is the minimum of a parabola through the losses of the best model
-    and its neighbors in size among models of the same depth, as the loss is no smooth function of
-    size across depths; over the logarithm of parameters (Hoffmann et al., 2022, approach 2, with
-    three points)."""
+def best_of_budgets(rows: Sequence[dict]) -> list[dict]:
+    """The best model at each budget: a row of `models_of`, with the `size` that would be best
+    (parameters), and its `bound`: "at most" or "at least", if the model is the smallest or the
+    largest that was tried.
+
+    The best size is the minimum of a parabola through the losses of the best model and its
+    neighbors in size among models of the same depth, as the loss is no smooth function of size
+    across depths; over the logarithm of parameters (Hoffmann et al., 2022, approach 2, with three
+    points)."""
     found = []
     for budget in sorted({row["budget"] for row in rows}):
         models = models_of([row for row in rows if row["budget"] == budget])
@@ -71,43 +62,44 @@ def best_of_budgets(rows: Sequence[dict]) -> list[Best]:
             logs = np.log([model["parameters"] / size for model in around])
             square, linear, _ = np.polyfit(logs, [model["loss"] for model in around], 2)
             size = float(size * np.exp(-linear / 2 / square))
-        found.append(Best(budget, **best, size=size, bound=bound))
+        found.append(best | {"size": size, "bound": bound})
     return found
 
 
 def models_of(rows: Sequence[dict]) -> list[dict]:
-    """Those of one budget, by size, each with the mean loss of its seeds."""
+    """The models of one budget, by size: a row of each, with the mean `loss` of its seeds."""
+    models = {}
     losses = {}
-    for row in rows:
-        key = (row["parameters"], row["training FLOPs"], row["variant"], row["n_layer"])
-        losses.setdefault(key, []).append(row["validation loss"])
-    names = ("parameters", "flops", "variant", "n_layer")
-    return [dict(zip(names, key), loss=float(np.mean(own))) for key, own in sorted(losses.items())]
+    for row in sorted(rows, key=lambda row: row["parameters"]):
+        models[row["variant"]] = row
+        losses.setdefault(row["variant"], []).append(row["validation loss"])
+    return [row | {"loss": float(np.mean(losses[name]))} for name, row in models.items()]
 
 
-def fit_laws(best: Sequence[Best]) -> dict[str, PowerLaw]:
+def fit_laws(best: Sequence[dict]) -> dict[str, PowerLaw]:
     """The law of the loss, and of the size: of four budgets or more, as fewer leave too little
     scatter for an interval; for the size, of those whose optimum is among the sizes tried."""
-    points = {
-        "loss": [(own.flops, own.loss) for own in best],
-        "size": [(own.flops, own.size) for own in best if not own.bound],
-    }
-    return {name: fit_power_law(*zip(*own)) for name, own in points.items() if len(own) > 3}
+    laws = {}
+    for name, rows in (("loss", best), ("size", [row for row in best if not row["bound"]])):
+        if len(rows) > 3:
+            flops = [row["training FLOPs"] for row in rows]
+            laws[name] = fit_power_law(flops, [row[name] for row in rows])
+    return laws
 
 
 def tables(rows: Sequence[dict]) -> list[Table]:
     """The best model at every budget, the size that would be best, and the laws."""
     best = best_of_budgets(rows)
     models = []
-    for own in best:
+    for row in best:
         models.append(
             {
-                "training FLOPs": f"{own.budget:.2g}",
-                "best model tried": own.variant,
-                "its parameters": own.parameters,
-                "its loss": own.loss,
-                "best size": f"{own.bound} {own.size:,.0f}".strip(),
-                "fitted among": f"{own.n_layer} layers",
+                "training FLOPs": f"{row['budget']:.2g}",
+                "best model tried": row["variant"],
+                "its parameters": row["parameters"],
+                "its loss": row["loss"],
+                "best size": f"{row['bound']} {row['size']:,.0f}".strip(),
+                "fitted among": f"{row['n_layer']} layers",
             }
         )
     laws = []
@@ -117,37 +109,29 @@ def tables(rows: Sequence[dict]) -> list[Table]:
     about = "A law of the size needs four budgets whose best model is neither the smallest nor the"
     about += " largest of its depth."
     formats = {"its loss": ".3f", "factor": ".4g", "exponent of FLOPs": ".4f"}
-    return [
-        Table("Best models", models, formats, facts={"kind": "best models"}),
-        Table("Laws", laws, formats, about=about, facts={"kind": "laws"}),
-    ]
+    return [Table("Best models", models, formats), Table("Laws", laws, formats, about=about)]
 
 
 def draw(rows: Sequence[dict]) -> Figure:
     """Loss and best size over FLOPs, with their laws."""
     best = best_of_budgets(rows)
+    laws = fit_laws(best)
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     losses, sizes = figure.subplots(1, 2)
-    flops = [row["training FLOPs"] for row in rows]
-    losses.plot(flops, [row["validation loss"] for row in rows], ".", color="C0", alpha=0.4)
-    for own in best:
-        losses.plot(own.flops, own.loss, "o", color="C0")
-        losses.annotate(
-            own.variant,
-            (own.flops, own.loss),
-            (0, -14),
-            textcoords="offset points",
-            ha="center",
-            size=8,
-        )
-        marker = {"": "o", "at most": "v", "at least": "^"}[own.bound]
-        sizes.plot(
-            own.flops, own.size, marker, fillstyle="none" if own.bound else "full", color="C0"
-        )
-    flops = np.array([best[0].flops, best[-1].flops])
+    for row in rows:
+        losses.plot(row["training FLOPs"], row["validation loss"], "C0.", alpha=0.4)
+    for row in best:
+        place = (row["training FLOPs"], row["loss"])
+        losses.plot(*place, "C0o")
+        style = dict(xytext=(0, -14), textcoords="offset points", ha="center", size=8)
+        losses.annotate(row["variant"], place, **style)
+        marker = {"": "o", "at most": "v", "at least": "^"}[row["bound"]]
+        filling = "none" if row["bound"] else "full"
+        sizes.plot(row["training FLOPs"], row["size"], f"C0{marker}", fillstyle=filling)
+    flops = np.array([best[0]["training FLOPs"], best[-1]["training FLOPs"]])
     for axes, name in ((losses, "loss"), (sizes, "size")):
-        law = fit_laws(best).get(name)
-        if law:
+        if name in laws:
+            law = laws[name]
             label = f"{law.a:.3g} · C^{law.b:.3f}, exponent in [{law.low:.3f}, {law.high:.3f}]"
             axes.plot(flops, law.a * flops**law.b, color="black", linewidth=1, label=label)
             axes.legend(fontsize=8)

@@ -67,7 +67,12 @@ def toys(monkeypatch, tmp_path):
         sample: {"SHAPE": SHAPE, "NEW_TOKENS": 8, "PLAIN_NEW_TOKENS": 2},
         train_bench: {"SHAPE": SHAPE, "alternating_processes": in_this_process},
         rouge: {"N_TEXTS": 5, "N_PEER_STORIES": 10, "make_stories": make_stories},
-        gpu: {"CHECKS": ["true"], "VOCAB_SIZE": 300, "STEPS": 1, "measured_flops": lambda *_: 1e9},
+        gpu: {
+            "CHECKS": ["true"],
+            "SHAPE": SHAPE,
+            "STEPS": 1,
+            "measured_flops": lambda *_: 1e9,
+        },
         loss: {"SETTINGS": toy_run, "LEARNING_RATES": [1e-3], "SHARES": [0.5, 1]},
         measure: {"subprocess": SimpleNamespace(run=run_here), "OUT": tmp_path / "out"},
         measure.gc: {"collect": lambda: None},  # tenths of a second before each measurement

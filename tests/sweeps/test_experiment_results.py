@@ -45,8 +45,8 @@ def test_the_best_of_every_budget_and_its_size():
     rows += at(2.0, {10: 3.3, 20: 3.4})  # a second seed
     best = best_of_budgets(rows)
     first, *ends = best
-    assert first.size == pytest.approx(10**5.3) and not first.bound and first.n_layer == 2
-    found = [(own.variant, own.size, own.loss, own.bound) for own in ends]
+    assert first["size"] == pytest.approx(10**5.3) and not first["bound"] and first["n_layer"] == 2
+    found = [(row["variant"], row["size"], row["loss"], row["bound"]) for row in ends]
     assert found == [("m10", 10, 3.15, "at most"), ("m40", 40, 3.0, "at least")]
     assert fit_laws(best) == {}  # three budgets are too few
 
@@ -75,6 +75,8 @@ def show(name: str, directory, subjects: list[Subject], **changes) -> list[Table
 def test_the_table_has_logs_probes_and_judges(tmp_path, capsys):
     runs = planned("contrast", n_seeds=2, out=str(tmp_path))
     subjects = [trained(run, 3 + i / 10) for i, run in enumerate(runs)]
+    # which is not probed
+    subjects.append(Subject("api:x", open_model("api:x"), tmp_path / "api:x", runs[0].data))
     shares = []
     pairs = {"phenomenon": "all"}
     for run in runs:
@@ -146,7 +148,7 @@ def test_seeds_share_a_point_and_a_model_without_a_size_is_a_level_across_the_pa
     assert [line.get_ydata()[0] for line in dotted] == [5]
     assert [text.get_text() for text in by_width.texts] == ["c"]
     # It has no settings, in which the runs would differ from it.
-    assert results.series_of(rows[0], rows, "n_embd") == ()
+    assert results.series_of(rows[0], rows, "n_embd") == []
 
 
 def test_the_losses_of_all_runs_are_in_one_picture(tmp_path):
@@ -170,7 +172,7 @@ def test_a_single_run_has_its_facts_and_stories_of_a_file_of_beginnings(tmp_path
     settings = Settings(tmp_path, grade=flags, prompts=[mine], sample=["--n", "3"])
     story, grade = [x.arguments for x in commands(["scores"], [subject], settings)]
     assert story[-4:] == ["--prompts", str(mine), "--n", "3"] and "--eval" not in story
-    assert grade == ["grade.py", str(tmp_path), "--set", "mine", "--judge", "a"]
+    assert grade == ["grade.py", str(tmp_path), str(run.directory), "--set", "mine", "--judge", "a"]
     # and one by one, in place of our three
     *stories, grade = [x.arguments for x in commands(["beginnings"], [subject], settings)]
     begun = [x[x.index("--prompt") + 1] for x in stories]

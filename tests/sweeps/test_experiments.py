@@ -1,6 +1,5 @@
 """experiments.py: nothing is lost or done twice when it is stopped; mistakes are named."""
 
-import importlib
 import os
 import signal
 import sys
@@ -92,7 +91,7 @@ def test_a_measure_is_current_if_its_command_and_sources_are(tmp_path, monkeypat
     command = ["grade.py", str(tmp_path), "--no_judge"]
 
     def is_current(*flags) -> bool:
-        return runner.is_current(Command([*command, *flags], result))
+        return runner.is_current(Command(result, [*command, *flags]))
 
     assert not is_current()
     source.write_text("{}")
@@ -109,17 +108,18 @@ def test_a_run_is_finished_if_its_settings_and_data_are_the_same(tmp_path):
     facts = trained_on(tmp_path / "data", "x")
     config = TrainConfig(data="x", data_dir=str(tmp_path / "data"), out_dir=str(tmp_path), name="a")
     run = PlannedRun("a", [], config, 1, 1, None)
-    sha256 = {run.data: facts["data_sha256"]}
     settings = vars(config)
     save_run(run.directory, model_to_probe(), **facts | {"train_config": settings})
     for done, expected in ((0.9, False), (1.0, True)):
         (run.directory / "log.csv").write_text(f"step,done\n1,{done}\n")
-        assert runner.is_finished(run, sha256) == expected
+        assert runner.is_finished(run) == expected
+    (tmp_path / "data" / "x").rename(tmp_path / "data" / "before")
+    write_corpus(tmp_path / "data" / "x", ["Tom sat."], ["Mia sat."])
     with pytest.raises(UserError, match="other stories"):
-        runner.is_finished(run, {run.data: "other"})
+        runner.is_finished(run)
     save_run(run.directory, model_to_probe(), **facts | {"train_config": settings | {"seed": 1}})
     with pytest.raises(UserError, match="with seed=1, and now it would be 0"):
-        runner.is_finished(run, sha256)
+        runner.is_finished(run)
 
 
 def test_a_measure_that_fails_is_named(tmp_path, monkeypatch):
@@ -129,27 +129,10 @@ def test_a_measure_that_fails_is_named(tmp_path, monkeypatch):
         runner.call(["grade.py", str(tmp_path / "nowhere"), "--no_judge"])
 
 
-@pytest.mark.parametrize(
-    "args, message",
-    [
-        ("shapes --data=tiny --only '900-*'", "--only 900-*: "),
-        ("shapes --data=tiny --seeds=0", "--seeds"),
-        ("shape", "invalid choice: 'shape'"),
-    ],
-)
-def test_mistakes_get_one_line(args, message, data_dir, tmp_path, command_line):
-    code, said = command_line(experiments, tmp_path)(f"{args} --data_dir={data_dir}")
-    said = code if isinstance(code, str) else said.err
-    assert message in said.strip().splitlines()[-1]  # below argparse's usage
-    assert not (tmp_path / "out").exists()
-
-
-def test_memory_needs_no_resource_module_to_say_where_it_is_measured(monkeypatch):
-    """Windows has none."""
-    monkeypatch.setitem(sys.modules, "resource", None)
-    module = importlib.reload(memory)
-    monkeypatch.setattr("pathlib.Path.exists", lambda path: "/proc" not in str(path))
+def test_memory_says_where_it_is_measured(monkeypatch):
+    """Windows has no module `resource`."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(sys, "argv", ["memory", "x.json", "100", "500", "ours", "configs/demo.py"])
     with pytest.raises(SystemExit, match="on Linux alone"):
-        module.main()
+        memory.main()

@@ -36,7 +36,7 @@ def toy(listed: lists.Runs) -> lists.Runs:
         if "compressor" in texts:
             small["n_layer"] = 3
         if "keep_checkpoints" in settings:
-            small["keep_checkpoints"] = "2"
+            small["keep_checkpoints"] = 2
         kinds.setdefault(str([*settings, *texts]), (name, settings | small))
     # Shapes alone: two widths, to have something to compare.
     if len(kinds) == 1 and "keep_checkpoints" not in small:
