@@ -53,13 +53,15 @@ def overview_section(files: ResultFiles) -> str:
         rows.setdefault(directory, {"run": files.label(directory)} | dict.fromkeys(FORMATS))
     if not rows:
         return ""
-    judge = busiest_judge(files)
+    grades, judge = most_grades(files)
     truth = {"run": "(true endings)"}
     notes = {}  # (run, column): why not to believe it
     for path, result, out_of_date in files.results:
         for name, column, cell, note in figures_of(result, judge):
             run = path.parent if name == path.parent.name else path.parent / name
-            row = truth if name == "(true ending)" else rows.get(run)
+            row = rows.get(run)
+            if name == "(true ending)":  # of other grades: of other prompts, perhaps
+                row = truth if path == grades else None
             if row and cell is not None and row.get(column) is None:
                 row[column] = cell
                 if note or out_of_date:
@@ -81,15 +83,15 @@ def overview_section(files: ResultFiles) -> str:
     return f"{table_html(table, bold)}<p>{about}</p>{one_story_each(stories, rows)}"
 
 
-def busiest_judge(files: ResultFiles) -> str:
-    """The one that has graded most stories of the sets eval; "" if there is none."""
+def most_grades(files: ResultFiles) -> tuple[Path | None, str]:
+    """The file and the judge of most graded stories of the sets eval."""
     counts = Counter()
-    for _, result, _ in files.results:
+    for path, result, _ in files.results:
         for table in result.tables:
             if is_of_judge(table):
                 graded = [row["stories"] - row["ungraded"] for row in table.rows]
-                counts[table.facts["judge"]] += sum(graded)
-    return max(counts, key=counts.get, default="")
+                counts[path, table.facts["judge"]] += sum(graded)
+    return max(counts, key=counts.get, default=(None, ""))
 
 
 def is_of_judge(table: Table) -> bool:

@@ -192,6 +192,8 @@ def test_the_overview_has_one_judge_and_all_who_wrote_stories(out):
         facts = {"kind": "scores", "judge": judge, "set": "eval"}
         tables.append(Table("", graded, facts=facts))
     save(out / "grades.json", "grade.py", tables)
+    fewer = [row | {"stories": 3, "consistency": [0.2, 0.1, 0.3]} for row in SCORES[2:]]
+    save_table(out / "a" / "grades.json", "scores", fewer, judge="lm:x", set="eval")
     section, found = overview(out)
     assert found["api--x/temperature-0.6"]["consistency"] == "0.70 [0.60, 0.80]"
     assert found["(true endings)"]["consistency"] == "1.00 [0.90, 1.10]"
