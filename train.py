@@ -342,13 +342,16 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 
 
-def remedy_for(error: RuntimeError | MemoryError, ranks: Ranks) -> str | None:
+def remedy_for(error: RuntimeError | MemoryError, config: TrainConfig, ranks: Ranks) -> str | None:
     """What happened, and what to do, if the error is no fault of this code; None for any other."""
     reason = str(error).partition("\n")[0]
     # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, a plain RuntimeError on a CPU.
     is_memory_error = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     if is_memory_error or "can't allocate memory" in str(error):
-        return f"out of memory; halve batch_size and double grad_accum_steps ({reason})"
+        batch_size = max(1, config.batch_size // 2)
+        n_batches = config.sequences_per_step // batch_size
+        smaller = f"--batch_size={batch_size} --grad_accum_steps={n_batches}"
+        return f"out of memory; try {smaller} ({reason})"
     if ranks.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
         return f"another process failed, or cannot be reached; {RESUME_HINT} ({reason})"
     return None
@@ -366,7 +369,7 @@ def main():
         try:
             run, finished = train(config, resume, ranks)
         except (RuntimeError, MemoryError) as error:
-            remedy = remedy_for(error, ranks)
+            remedy = remedy_for(error, config, ranks)
             if not remedy:
                 raise
             sys.exit(f"{name}: {remedy}")

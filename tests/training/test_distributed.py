@@ -71,10 +71,17 @@ def test_machines_that_share_a_disk_share_a_built_in_corpus(config, tmp_path):
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["builtin"]
 
 
-@pytest.mark.parametrize("accident, victim", [("in the evaluation", 0), ("out of memory", 1)])
-def test_a_rank_that_dies_ends_the_run(config, tmp_path, accident, victim):
+@pytest.mark.parametrize(
+    "accident, victim, remedy",
+    [
+        ("in the evaluation", 0, ""),
+        ("out of memory", 1, "out of memory; try --batch_size=2 --grad_accum_steps=4 "),
+    ],
+)
+def test_a_rank_that_dies_ends_the_run(config, tmp_path, accident, victim, remedy):
     said = fork_ranks(2, arguments(config), tmp_path / "said", accident, step=20, victim=victim)
     assert f"process {1 - victim}: another process failed" in said[1 - victim].splitlines()[-2]
+    assert remedy in said[victim]
     ends = ["-9", "1"] if victim == 0 else ["1", "1"]
     assert exit_codes(said) == ends and "Traceback" not in "".join(said)
     assert load_checkpoint(tmp_path / "out" / "run" / "ckpt.pt")["step"] == 10
