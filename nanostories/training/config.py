@@ -48,7 +48,8 @@ class TrainConfig:
     grad_accum_steps: int = 16
     max_steps: int = 10_000
     epochs: float = 0.0  # if above 0, max_steps is computed: passes over the training windows
-    max_minutes: float = 0.0  # if above 0, stop after this long; learning rates follow the clock
+    # learning rates follow this clock, too
+    max_minutes: float = 0.0  # if above 0, stop after these, without compiling and validation
     # optimizer
     optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for matrices inside blocks only
     learning_rate: float = 5e-4
