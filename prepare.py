@@ -329,10 +329,7 @@ def prepare(
     share of `train`.
     """
     if os.path.lexists(directory):
-        try:
-            read_meta(directory)
-        except UserError as error:
-            raise UserError(f"{error}; choose another --name, or move it away") from None
+        require_corpus(directory)
     parent = directory.parent
     parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -369,6 +366,14 @@ def prepare(
         if options.headers:
             meta["headers"] = options.headers
         write_corpus(directory, meta, spools, tokenizer)
+
+
+def require_corpus(directory: Path) -> None:
+    """UserError if something else has the name."""
+    try:
+        read_meta(directory)
+    except UserError as error:
+        raise UserError(f"{error}; choose another --name, or move it away") from None
 
 
 def write_corpus(
