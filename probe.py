@@ -55,6 +55,7 @@ from nanostories.tables import write_table
 from nanostories.text import sentences
 
 TEXTS_AT_ONCE = 512
+SENTENCE_TOKENS = 64  # few sentences are longer
 STORIES = 500  # for --loss_by_kind
 # Nats per byte: a verdict is "nearly" if the best wrong answer leads by no more than this.
 NEARLY = 0.1
@@ -112,7 +113,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--max_new_tokens",
         type=positive,
-        default=64,
+        default=SENTENCE_TOKENS,
         help="limit of the greedy continuations, which end with their sentence (default: 64)",
     )
     parser.add_shared("out", help="directory to write to (default: the one that holds the runs)")
