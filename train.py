@@ -162,6 +162,17 @@ def train_step(state: TrainingState, loss_of: Loss, micro_batches, ranks=SINGLE_
 
     micro_batches: (inputs, targets, weight); the weight is its share of the step's mean loss. The
     host does not wait for a GPU here, except for the overflow check in float16."""
+    loss, gradients = loss_and_gradients(state, loss_of, micro_batches)
+    ranks.sum([loss, *gradients])
+    for parameter, gradient in zip(state.model.parameters(), gradients):
+        parameter.grad = gradient
+    norm = clip_and_update(state)
+    state.sums += torch.stack([loss, norm, torch.ones_like(loss)])
+    state.step += 1
+
+
+def loss_and_gradients(state: TrainingState, loss_of: Loss, micro_batches) -> tuple:
+    """The mean loss, and its gradients (float16: scaled)."""
     total = torch.zeros((), device=state.device)
     parameters = list(state.model.parameters())
     gradients = None
@@ -177,13 +188,16 @@ def train_step(state: TrainingState, loss_of: Loss, micro_batches, ranks=SINGLE_
             gradients = torch._foreach_mul(new_gradients, 1)
         else:
             gradients = new_gradients
-    ranks.sum([total, *gradients])
-    for parameter, gradient in zip(parameters, gradients):
-        parameter.grad = gradient
+    return total, gradients
+
+
+def clip_and_update(state: TrainingState) -> torch.Tensor:
+    """Clips the gradients, updates the weights; returns the norm before clipping. A gradient beyond
+    float16 stops all of the optimizers for this step, and the loss is scaled less from then on."""
     for optimizer in state.optimizers:
         state.scaler.unscale_(optimizer)
-    norm = torch.nn.utils.clip_grad_norm_(parameters, state.config.grad_clip or math.inf)
-    # A gradient beyond float16: none of the optimizers takes this step, and the scale shrinks.
+    largest_norm = state.config.grad_clip or math.inf
+    norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), largest_norm)
     overflow = state.scaler.is_enabled() and not norm.isfinite()
     for optimizer in state.optimizers:
         if not overflow:
@@ -191,10 +205,8 @@ def train_step(state: TrainingState, loss_of: Loss, micro_batches, ranks=SINGLE_
         # Frees the gradients: filling them with zeros and adding to those would take longer.
         optimizer.zero_grad()
     state.scaler.update()
-    if overflow:
-        norm = torch.zeros_like(norm)  # else the mean in the log would be infinite
-    state.sums += torch.stack([total, norm, torch.ones_like(total)])
-    state.step += 1
+    # 0 rather than infinite, or so would be the mean in the log
+    return torch.zeros_like(norm) if overflow else norm
 
 
 @torch.no_grad()

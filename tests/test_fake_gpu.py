@@ -49,7 +49,7 @@ def found(tmp_path_factory):
             "float16",
             {
                 MASK: FORWARD_PASSES,
-                "wait in train_step": 2,
+                "wait in clip_and_update": 2,
                 "float32 product in orthogonalized": 120,
             },
         ),
