@@ -30,7 +30,7 @@ from nanostories.cli import Parser, UserError, one_line_errors, positive
 from nanostories.files import append_json, lock, read_json_lines
 from nanostories.generation.samples_file import result_name
 from nanostories.grading.chat_judge import REPLY_TOKENS, ChatJudge, read_question
-from nanostories.grading.comparisons import Comparison, definitions
+from nanostories.grading.comparisons import FEWEST_PROMPTS, Comparison, definitions
 from nanostories.grading.groups import Group, group_runs
 from nanostories.grading.metrics import metrics_of
 from nanostories.grading.people import agreement, by_people
@@ -79,7 +79,8 @@ def parse_arguments() -> argparse.Namespace:
         "--prompts",
         type=positive,
         metavar="N",
-        help="grade only the stories of the first N prompts (default: all)",
+        help="grade only the stories of the first N prompts (default: all); --controls need at"
+        f" least {FEWEST_PROMPTS} to tell whether a judge can be trusted",
     )
     parser.add_argument(
         "--dry_run",

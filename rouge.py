@@ -293,6 +293,10 @@ def count_of(flag: str, texts: list[str]) -> str:
     return f"{texts.count(flag):,} of {len(texts):,}"
 
 
+def sampled_alike(a: Analysis, b: Analysis) -> bool:
+    return all(a.settings[name] == b.settings[name] for name in SAMPLING_SETTINGS)
+
+
 def difference_of_splits(validation: Analysis, training: Analysis) -> Table:
     """Of one run's completions of training and of validation stories: memorization."""
     rows = []
@@ -391,7 +395,10 @@ def save_results(
     is_one_run = len({analysis.run for analysis in analyses}) == 1
     by_set = {analysis.set_name: analysis for analysis in analyses}
     if is_one_run and EVAL in by_set and TRAIN in by_set:
-        tables.append(difference_of_splits(by_set[EVAL], by_set[TRAIN]))
+        validation = by_set[EVAL]
+        training = by_set[TRAIN]
+        if sampled_alike(validation, training):
+            tables.append(difference_of_splits(validation, training))
     sources = [set_file(analysis.run, analysis.set_name) for analysis in analyses]
     runs = {analysis.label: analysis.metrics for analysis in analyses}
     figure = histograms(runs, IN_PICTURE)

@@ -6,7 +6,7 @@ $ python sample.py  # three stories from the newest run under out/
 $ python sample.py --prompt "Once upon a time, there was a cat" --stream  # watch one being written
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
 $ python sample.py --eval 50 --n 10  # continue validation stories: out/<run>/samples/eval.jsonl
-$ python sample.py --eval 100 --n 1 --split train --cut 0.4     # is the rest memorized?
+$ python sample.py --eval 100 --n 1 --split train               # is the rest memorized?
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --words "jump, frog, red" --best_of 8  # of eight, the one that has the words
 # OPENAI_API_KEY, OPENAI_BASE_URL

@@ -63,7 +63,10 @@ class Run:
         self.rows = rows  # the first completion of each prompt, then the second ones, …
         self.stories = [story_of(row) for row in rows]
         self.prompts = list(dict.fromkeys(story.prompt for story in self.stories))
-        self.sampling = tuple(rows[0].get(name) for name in SAMPLING)
+        settings = {name: rows[0].get(name) for name in SAMPLING}
+        if all(row.get("finished") for row in rows):  # the limit has cut none of them
+            settings["max_new_tokens"] = None
+        self.sampling = tuple(settings.values())
 
     @cached_property
     def model(self) -> Model | None:

@@ -83,6 +83,15 @@ def test_only_the_first_prompts_are_graded(grade_py, api, tmp_path):
     assert all(row["stories"] <= 4 for row in rows_of(tmp_path / "out", "scores"))
 
 
+@pytest.mark.parametrize("finished, compared", [(True, True), (False, False)])
+def test_a_limit_that_cut_no_story_makes_no_difference(grade_py, tmp_path, finished, compared):
+    write_samples(tmp_path / "out" / "b", 12, 1, max_new_tokens=200, finished=finished)
+    write_samples(tmp_path / "out" / "a", 12, 1, finished=True)
+    grade_py("--no_judge", judge="")
+    pairs = {row["run"] for row in rows_of(tmp_path / "out", "differences")}
+    assert ("a minus b" in pairs) == compared
+
+
 def test_controls_that_were_graded_are_kept(grade_py, api, tmp_path):
     grade_py("--controls")
     tests = rows_of(tmp_path / "out", "controls")

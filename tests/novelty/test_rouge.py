@@ -273,7 +273,7 @@ def test_both_splits_of_a_run(run, corpus, rouge_py, make_run):
     """This model knows the endings of training stories: no completion of a validation story says
     so."""
     data, training, validation = corpus
-    facts = {"set_name": "train", "cut": 0.4, "weights": "others"}
+    facts = {"set_name": "train", "weights": "others"}
     make_run("tiny", endings(training[:25]), training, **facts)
     make_run("tiny", endings(validation[20:45]), validation, set_name="beginnings")
     assert rouge_py(f"{run} --data {data} --set train eval")[0] == 0
@@ -290,7 +290,11 @@ def test_both_splits_of_a_run(run, corpus, rouge_py, make_run):
     assert reversed_sets == tables["memorization"]
     copies = [row["completions"] for row in tables["flags"] if row["flagged"] == "copy"]
     assert copies[1] == "25 of 25" and len(read_table(run / "rouge-train.csv")) == 25
-    assert "sampled with different settings: cut, completions per prompt, checkpoint" in warnings
+    assert "sampled with different settings: completions per prompt, checkpoint" in warnings
+    make_run("tiny", endings(training[:25]), training, cut=0.4, **facts)
+    assert rouge_py(f"{run} --data {data}")[0] == 0
+    warnings, tables = results_of(run)
+    assert "memorization" not in tables and "different settings: cut, " in warnings
 
 
 def test_all_settings_and_several_runs(run, corpus, rouge_py, make_run):
