@@ -361,22 +361,32 @@ def runs_with_samples(place: Path) -> list[Path]:
     return [place] if (place / "samples").exists() or not below else below
 
 
-def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
+def corpus_of(run: Path, runs: Sequence[Path]) -> Path:
+    """That of a run; for a model that was not trained here the one of the other runs, if they have
+    one in common."""
+    corpora = {}
+    for other in runs:
+        model = model_directory(other)  # out/demo for its samples in out/demo/temperature-0.3
+        if (model / "ckpt.pt").exists():
+            corpora[other] = open_model(str(model)).evaluation_corpus()
+    if run in corpora:
+        return corpora[run]
+    if len(set(corpora.values())) == 1:
+        return next(iter(corpora.values()))
+    raise UserError(
+        f"{run}: not a run of train.py; name the training set, as in --data data/tinystories"
+    )
+
+
+def analyze_run(run: Path, corpus: WordCorpus, args: argparse.Namespace) -> list[Analysis]:
     """Analyzes each set: by default the completions of validation stories, then of training
     stories, where there are any."""
-    model = model_directory(run)  # out/demo for its samples in out/demo/temperature-0.3
     sets = {name: read_rows(set_file(run, name)) for name in args.set}
     if not any(sets.values()):
         raise UserError(
             f"{set_file(run, args.set[0])}: no completions there; write them with `python sample.py"
             " --eval 50`, or name another --set"
         )
-    if args.data is None and not (model / "ckpt.pt").exists():
-        raise UserError(
-            f"{run}: not a run of train.py; name the training set, as in --data data/tinystories"
-        )
-    data = args.data or open_model(str(model)).evaluation_corpus()
-    corpus = open_corpus(data)
     analyses = []
     for name, by_key in sets.items():
         if by_key:
@@ -441,7 +451,8 @@ def main() -> None:
             path = comparison_path(runs, args.set[0])
         analyses = []
         for run in runs:
-            analyses_of_run = analyze_run(run, args)
+            corpus = open_corpus(args.data or corpus_of(run, runs))
+            analyses_of_run = analyze_run(run, corpus, args)
             save_results(run / name, analyses_of_run, args, is_shown=len(runs) == 1)
             analyses += analyses_of_run
         if len(runs) > 1:

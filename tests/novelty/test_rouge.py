@@ -3,6 +3,7 @@ chance is not."""
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import planted
@@ -377,3 +378,15 @@ def test_mistakes_get_one_line(corpus, rouge_py, make_run, tmp_path, completion,
     complaint = printed.err.splitlines()[-1] if code == 2 else code
     assert message in complaint and "\n" not in complaint
     assert not (run / "rouge.json").exists()
+
+
+def test_a_model_from_elsewhere_is_compared_with_the_stories_of_the_others(monkeypatch, tmp_path):
+    ours, other = tmp_path / "ours", tmp_path / "api--x"
+    for directory in (ours, other):
+        directory.mkdir()
+    (ours / "ckpt.pt").touch()
+    model = SimpleNamespace(evaluation_corpus=lambda: Path("data/x"))
+    monkeypatch.setattr(rouge, "open_model", lambda name: model)
+    assert rouge.corpus_of(other, [ours, other]) == Path("data/x")
+    with pytest.raises(UserError, match="--data"):
+        rouge.corpus_of(other, [other])
