@@ -63,10 +63,13 @@ def neurons_page(
 
 
 def heading_of(row: dict, kind: str) -> str:
+    """kind: of its section."""
     text = f"layer {row['layer']}, neuron {row['neuron']}"
-    kind = row["prefers"] or kind
-    if f"auc_{kind}" in row:
-        text += f"; {kind}: AUC {row[f'auc_{kind}']:.2f}"
+    for name in dict.fromkeys([kind, row["prefers"]]):
+        if f"auc_{name}" in row:
+            text += f"; {name}: AUC {row[f'auc_{name}']:.2f}"
+    if row["prefers"]:
+        text += f"; prefers: {row['prefers']}"
     if INCREASE[0] in row:
         increase = cell_text([row[name] for name in INCREASE], "+.4f")
         text += f"; loss increase {increase}"

@@ -41,8 +41,12 @@ BOLD = "Bold: certainly the best, as its 95% interval lies above those of all ot
 def overview_section(files: ResultFiles) -> str:
     """ "" if there is no run."""
     rows = {}
+    notes = {}  # (run, column): why not to believe it
     for path, log in files.contents("log.csv", read_curve).items():
         training = run_row(files.label(path.parent), log, {})
+        if log[-1]["done"] < 1:
+            done = f"{log[-1]['done']:.0%} of its training is done"
+            notes[training["run"], "bits per byte"] = done
         row = {"run": training["run"]}
         rows[path.parent] = row | {column: training.get(column) for column in FORMATS}
     stories = {}
@@ -55,7 +59,6 @@ def overview_section(files: ResultFiles) -> str:
         return ""
     grades, judge = most_grades(files)
     truth = {"run": "(true endings)"}
-    notes = {}  # (run, column): why not to believe it
     for path, result, out_of_date in files.results:
         for name, column, cell, note in figures_of(result, judge):
             run = path.parent if name == path.parent.name else path.parent / name
