@@ -225,6 +225,7 @@ def test_the_runs_are_those_of_their_logs(out):
     expected = ["a", "tiny", "3", "32", parameters, "40,000", "4.0", "120", "0.625", "0.062"]
     assert first == expected and second[0].startswith("b ") and len(head) == len(first)
     assert "50% of its training is done; began with the weights of out/old" in section
+    assert "b, bits per byte: 50% of its training is done" in overview(out)[0]
 
 
 def test_a_page_of_one_run_or_of_some(out, report_py):

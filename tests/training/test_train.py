@@ -100,6 +100,17 @@ def test_the_clock_and_the_time_to_go(config, slow_steps, capsys, monkeypatch):
     assert [row["seconds"] for row in log_of(run)] == ["3.00", "4.00", "7.00", "9.00", "11.00"]
 
 
+@pytest.mark.parametrize("short, says", [(500, True), (0, False)])
+def test_a_run_that_the_clock_ends_among_its_short_windows_says_so(config, capsys, short, says):
+    config = config | dict(max_steps=1000, max_minutes=1e-4, short_window_steps=short)
+    run = run_of(config)
+    assert int(log_of(run)[-1]["step"]) < 400
+    capsys.readouterr()
+    train_module.tell_a_story(run, TrainConfig(**config))
+    said = capsys.readouterr().out
+    assert "too few" in said and ("--short_window_steps=0" in said) == says
+
+
 @torch.no_grad()
 def expected_validation(run: Path, tokens: np.ndarray) -> tuple[float, float]:
     """Loss and bpb of a run's last weights, window by window, from plain logits. Every token of a
