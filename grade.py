@@ -279,15 +279,13 @@ def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], cache: Cache, 
         shown, dollars = judge.preview(stories, cache, *prices)
         total += dollars
         print(f"{judge.name}: {shown}\n")
-    cost = "--price_in and --price_out show the cost"
-    if total:
+    if judges and args.price_in is None:
+        print("--price_in and --price_out show the cost")
+    elif judges:
         guess = f"a guess, with {REPLY_TOKENS} tokens a reply"
-        cost = (
-            f"in all about ${total:.4f} ({guess}); --max_cost sets a limit for all judges together"
-        )
+        print(f"in all about ${total:.4f} ({guess}); --max_cost limits it, for all judges together")
     if args.max_cost and total > args.max_cost:
-        cost += f", now {args.max_cost:g}: too little for all; --prompts N grades fewer stories"
-    print(cost)
+        print(f"--max_cost {args.max_cost:g} is too little: --prompts N grades fewer stories")
     print("judges by likelihood read on this machine, free")
 
 

@@ -187,7 +187,9 @@ class Comparison:
         for (name, control), (win, n) in self.wins.items():
             passes = "not tested"
             if control in score_of(self.judge, name).tested_by:
-                passes = "yes" if win.low > 0.5 else "no"
+                passes = "yes"
+                if not win.low > 0.5:
+                    passes = "no" if n >= FEWEST_PROMPTS else "too few prompts"
             row = {"score": name, "control": control, "paired wins": win.cell}
             rows.append(row | {"prompts": n, "passes": passes})
         about = (

@@ -147,8 +147,10 @@ def mean_rows(rows: Sequence[dict], measured: Iterable[str]) -> list[dict[str, C
         seeds.setdefault(row["label"], []).append(row)
     found = []
     for label, own in seeds.items():
-        cells = {column: mean_cell([row.get(column) for row in own]) for column in columns}
-        found.append({"run": label} | cells)
+        cells = {"run": label}
+        for column in columns:
+            cells[column] = mean_cell([row.get(column) for row in own])
+        found.append(cells)
     return found
 
 

@@ -49,7 +49,7 @@ class TrainConfig:
     max_steps: int = 10_000
     epochs: float = 0.0  # if above 0, max_steps is computed: passes over the training windows
     # learning rates follow this clock, too
-    max_minutes: float = 0.0  # if above 0, stop after these, without compiling and validation
+    max_minutes: float = 0.0  # if above 0, stop after so many, not counting compiling, validation
     # optimizer
     optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for matrices inside blocks only
     learning_rate: float = 5e-4
@@ -86,7 +86,7 @@ class TrainConfig:
             raise UserError("attend_within_story: not with compressor, whose pairs cross stories")
         for name in ("copy_init", "bigram_init"):
             if self.start_from and getattr(self, name):
-                problem = f"changes first weights, but start_from={self.start_from} brings others"
+                problem = f"changes the initial weights, which start_from={self.start_from} brings"
                 raise UserError(f"{name}: {problem}; give --{name}=0")
         # step-5 is how kept checkpoints are called
         if not re.fullmatch(r"(?!\.\.?$|step-\d+$)[^/\\]+", self.name):

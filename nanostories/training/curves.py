@@ -7,7 +7,6 @@ The picture of a run's training, or of several runs: their losses over tokens an
 
 from pathlib import Path
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
@@ -17,8 +16,6 @@ from nanostories.training.run_directory import read_log
 
 DASHES = ("-", "--", ":", "-.")
 TICKS = (1, 1.5, 2, 3, 5)  # times powers of ten
-# Lines may be a pixel off: the picture of forty runs is half as large.
-matplotlib.rcParams["path.simplify_threshold"] = 1.0
 PANELS = (("tokens (millions)", "tokens", 1e6), ("minutes of training", "seconds", 60))
 
 

@@ -130,7 +130,7 @@ def print_settings(run: Path, state: TrainingState, ranks: Ranks) -> None:
         facts["windows"] = f"{windows} (validation loss is high before)"
     if config.max_minutes:
         length = f"{config.max_minutes:g} minutes or {config.max_steps:,} steps"
-        facts["length"] = f"{length}, whichever ends first (--max_minutes=0: the steps)"
+        facts["length"] = f"{length}, whichever comes first (--max_minutes=0: the steps alone)"
     print(f"{run}:", ", ".join(f"{name} {value}" for name, value in facts.items()))
     n_free = free_cores()
     if state.device.type == "cpu" and n_free < torch.get_num_threads():

@@ -221,7 +221,7 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(grade_py, api, tmp_path, monkey
     assert "40 requests to http://127.0.0.1" in printed.out and "80 requests to" in printed.out
     assert printed.out.count("in all about $0.0") == 1
     flags = ("--dry_run", "--max_cost", "0.0001", *prices)
-    assert "too little for all; --prompts N" in grade_py(*flags)[1].out
+    assert "is too little: --prompts N" in grade_py(*flags)[1].out
     assert grade_py("--controls", "--concurrency", "1")[0] == 0
     assert api.requests[0]["messages"][0]["content"] in printed.out
     assert "nothing to ask" in grade_py("--controls", "--dry_run")[1].out

@@ -381,7 +381,8 @@ def test_mistakes_get_one_line(corpus, rouge_py, make_run, tmp_path, completion,
 
 
 def test_a_model_from_elsewhere_is_compared_with_the_stories_of_the_others(monkeypatch, tmp_path):
-    ours, other = tmp_path / "ours", tmp_path / "api--x"
+    ours = tmp_path / "ours"
+    other = tmp_path / "api--x"
     for directory in (ours, other):
         directory.mkdir()
     (ours / "ckpt.pt").touch()

@@ -57,7 +57,7 @@ MISTAKES = {  # and what the message says
     "--name=../x": "name=../x: must be a plain directory name",
     "--name=step-5": "name=step-5: must be",
     "--start_from=out/x --copy_init=0 --n_layer=3": "n_layer: start_from=out/x sets it",
-    "configs/cpu.py --start_from=out/x": "out/x brings others; give --bigram_init=0",
+    "configs/cpu.py --start_from=out/x": "out/x brings; give --bigram_init=0",
     # in a file
     "n_layer = 3\nn_heads = 4\n": "wrong.py:2: unknown setting 'n_heads'; see n_head",
     "n_layer = 3\nimport os\n": "wrong.py:2: expected name = value",
