@@ -77,7 +77,9 @@ def test_a_run_learns_and_leaves_what_the_design_says(config, quick, recwarn):
     files = ["best.pt", "ckpt.pt", "config.json", "log.csv", "loss.png", "loss.svg"]
     assert sorted(path.name for path in run.iterdir()) == files
     run = run_of(config, name="one_step", epochs=1e-6)
-    assert (run / "loss.png").exists() and not recwarn.list
+    # Garbage of other tests in this process, such as an event loop, may be collected meanwhile.
+    warned = [each.message for each in recwarn if each.category is not ResourceWarning]
+    assert (run / "loss.png").exists() and not warned
     assert load_checkpoint(run)["train_config"]["max_steps"] == 1 == len(log_of(run))
 
 
