@@ -4,25 +4,42 @@
 // such heads. Here attention is seven small products of one form, product() below, on tiles that stay in the first-level
 // cache. D, the width of a head, is a compile-time constant (-DHEAD_WIDTH=16), so that the compiler unrolls them.
 //
-// E, float or bf16, is the type of the tensors; everything is computed in float32. lse (B, H, T) is the logarithm of each
-// query's sum of exponentials, kept for the backward pass.
+// E, float or bf16, is the type of the tensors. Sums, softmax and its gradient are float32. X is the type of what is
+// multiplied: float, or bf16 in tiles of AMX, eight times as fast. lse (B, H, T) is the logarithm of each query's sum of
+// exponentials, kept for the backward pass.
 //
 // Forward, the lanes hold queries: softmax then needs no sums across lanes, and is updated tile by tile of keys (Dao et
 // al. 2022). Backward, they hold keys: the gradients of keys and values stay in the cache while all queries go by.
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "simd.h"
 
 constexpr int D = HEAD_WIDTH;
-constexpr int ROWS = REGISTERS / 4, VECS = 2;  // sums of a product that stay in registers, next to its operands
-constexpr int TILE = 32;                       // keys
-constexpr int BLOCK = 16;                      // queries that share a tile, backward
-constexpr int WIDE = VECS * W;                 // queries (forward) or keys (backward) side by side
+constexpr int TILE = 32;        // keys
+constexpr int VECS = 2;         // of sums, side by side
+constexpr int WIDE = VECS * W;  // queries (forward) or keys (backward) side by side
+
+#ifdef __AMX_BF16__
+constexpr bool HAS_AMX = D % 16 == 0;
+#else
+constexpr bool HAS_AMX = false;
+#endif
+template <typename E>
+using Factor = std::conditional_t<HAS_AMX, E, float>;
+template <typename X>
+constexpr bool IN_TILES = HAS_AMX && std::is_same_v<X, bf16>;
+// Rows of a product: a tile's, or as many as stay in registers, next to its operands.
+template <typename X>
+constexpr int ROWS = IN_TILES<X> ? 16 : REGISTERS / 4;
+template <typename X>
+constexpr int BLOCK = IN_TILES<X> ? 32 : 16;  // queries that share a tile of keys, backward
 
 // Rows of D numbers are processed D_ROWS at a time; where they lie in lanes, they are padded to whole vectors.
 constexpr int largest_divisor(int n, int most) { return n % most ? largest_divisor(n, most / 2) : most; }
-constexpr int D_ROWS = largest_divisor(D, ROWS);
+template <typename X>
+constexpr int D_ROWS = largest_divisor(D, ROWS<X>);
 constexpr int D_PADDED = (D + W - 1) / W * W, D_VECS = largest_divisor(D_PADDED / W, VECS);
 
 struct Shape {
@@ -44,10 +61,60 @@ static std::vector<int32_t> first_keys(const Shape &n, long b, long beyond) {
     return first;
 }
 
+// ---- Products ----
+#ifdef __AMX_BF16__
+// The registers of AMX for as long as this lives: 0 and 1 hold sums, 2 to 4 factors of 32 numbers a row, 5 to 7 of 16.
+struct Tiles {
+    Tiles() {
+        struct {
+            uint8_t palette = 1, reserved[15] = {};
+            uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 32, 64, 64};
+            uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 8, 8};
+        } configuration;
+        _tile_loadconfig(&configuration);
+    }
+    ~Tiles() { _tile_release(); }
+};
+
+// product() of 16 rows, below; n is a multiple of 16.
+template <int N, bool ADD>
+static inline void tile_product(float *out, long out_row, const bf16 *a, long a_row, const bf16 *b, long b_row, long n) {
+    _tile_zero(0);
+    _tile_zero(1);
+    if (ADD) _tile_loadd(0, out, out_row * 4);
+    if (ADD && N > 1) _tile_loadd(1, out + 16, out_row * 4);
+    long i = 0;
+    for (; i + 32 <= n; i += 32) {
+        _tile_loadd(2, a + i, a_row * 2);
+        _tile_loadd(3, b + i / 2 * b_row, b_row * 2);
+        _tile_dpbf16ps(0, 2, 3);
+        if (N > 1) _tile_loadd(4, b + i / 2 * b_row + 32, b_row * 2);
+        if (N > 1) _tile_dpbf16ps(1, 2, 4);
+    }
+    if (i < n) {
+        _tile_loadd(5, a + i, a_row * 2);
+        _tile_loadd(6, b + i / 2 * b_row, b_row * 2);
+        _tile_dpbf16ps(0, 5, 6);
+        if (N > 1) _tile_loadd(7, b + i / 2 * b_row + 32, b_row * 2);
+        if (N > 1) _tile_dpbf16ps(1, 5, 7);
+    }
+    _tile_stored(0, out, out_row * 4);
+    if (N > 1) _tile_stored(1, out + 16, out_row * 4);
+}
+#else
+struct Tiles {
+    ~Tiles() {}
+};
+#endif
+
 // out (M, N vectors) = a (M, n) @ b (n, N vectors), or += that. Rows of out and b, rows and columns of a have a stride.
-template <int M, int N, bool ADD>
-static inline void product(float *out, long out_row, const float *a, long a_row, long a_column, const float *b,
-                           long b_row, long n) {
+// AMX wants the rows of a without gaps, and those of b in pairs: the two numbers of a column side by side.
+template <int M, int N, bool ADD, typename X>
+static inline void product(float *out, long out_row, const X *a, long a_row, long a_column, const X *b, long b_row,
+                           long n) {
+#ifdef __AMX_BF16__
+    if constexpr (IN_TILES<X>) return tile_product<N, ADD>(out, out_row, a, a_row, b, b_row, n);
+#endif
     vec total[M][N];
     for (int m = 0; m < M; m++)
         for (int c = 0; c < N; c++) total[m][c] = ADD ? load(out + m * out_row + c * W) : vec{};
@@ -55,82 +122,119 @@ static inline void product(float *out, long out_row, const float *a, long a_row,
         vec x[N];
         for (int c = 0; c < N; c++) x[c] = load(b + i * b_row + c * W);
         for (int m = 0; m < M; m++)
-            for (int c = 0; c < N; c++) total[m][c] = fma(splat(a[m * a_row + i * a_column]), x[c], total[m][c]);
+            for (int c = 0; c < N; c++)
+                total[m][c] = fma(splat(to_float(a[m * a_row + i * a_column])), x[c], total[m][c]);
     }
     for (int m = 0; m < M; m++)
         for (int c = 0; c < N; c++) store(out + m * out_row + c * W, total[m][c]);
 }
 
-// Positions t0 to t1 of a head, copied to memory in which positions are `row` and a position's D numbers `column` apart,
-// or back into the tensor. There the heads of a position lie side by side, so the rows of one head are too far apart for
-// the hardware to prefetch.
+// ---- Copies ----
+// Positions t0 to t1 of a head, copied to to[place(t - t0, d)], or back into the tensor. There the heads of a position
+// lie side by side, so the rows of one head are too far apart for the hardware to prefetch.
 constexpr int AHEAD = 16;
-template <typename E>
-static inline void read(float *to, long row, long column, const E *x, long t0, long t1, long stride) {
+template <typename X, typename E, typename Place>
+static inline void read(X *to, const E *x, long t0, long t1, long stride, Place place) {
     for (long t = t0; t < t1; t++) {
         __builtin_prefetch(x + (t + AHEAD) * stride);
-        for (int d = 0; d < D; d++) to[(t - t0) * row + d * column] = to_float(x[t * stride + d]);
+        for (int d = 0; d < D; d++) store(to[place(t - t0, d)], x[t * stride + d]);
     }
 }
-template <typename E>
-static inline void write(E *x, long t0, long t1, long stride, const float *from, long row, long column) {
+template <typename E, typename Place>
+static inline void write(E *x, long t0, long t1, long stride, const float *from, Place place) {
     for (long t = t0; t < t1; t++) {
         __builtin_prefetch(x + (t + AHEAD) * stride, 1);
-        for (int d = 0; d < D; d++) store(x[t * stride + d], from[(t - t0) * row + d * column]);
+        for (int d = 0; d < D; d++) store(x[t * stride + d], from[place(t - t0, d)]);
     }
 }
+// Places of number d of position t: in a matrix (T, D), in its transpose (D, N), or in these as a product's second factor.
+static long row(long t, long d) { return t * D + d; }
+static long padded_row(long t, long d) { return t * D_PADDED + d; }
+template <int N>
+static long column(long t, long d) { return d * N + t; }
+template <typename X>
+static long factor_row(long t, long d) { return (t / G<X> * D_PADDED + d) * G<X> + t % G<X>; }
+template <typename X, int N>
+static long factor_column(long t, long d) { return (d / G<X> * N + t) * G<X> + d % G<X>; }
+// Rows of weights as a second factor: x[0], or x[0] and x[1] in pairs.
+static inline void store_factor(float *to, const vec *x) { store(to, x[0]); }
+#ifdef __AMX_BF16__
+static inline void store_factor(bf16 *to, const vec *x) {
+    const auto order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,  //
+                                               23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const auto both = (__m512i)_mm512_cvtne2ps_pbh((__m512)x[1], (__m512)x[0]);
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(order, both));
+}
+#endif
 
 template <typename E>
 static void forward(Shape n, float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Heads<E> out) {
+    using X = Factor<E>;
+    constexpr int R = ROWS<X>, DR = D_ROWS<X>;
     const long padded = n.T + TILE;
 #pragma omp parallel for schedule(static)
     for (long task = 0; task < n.B * n.H; task++) {
+        const Tiles tiles;
         const long b = task / n.H, h = task % n.H;
         const auto first = first_keys(n, b, WIDE);
-        Buffer K(padded * D), V(padded * D);
-        alignas(64) float Q[D * WIDE] = {}, weights[TILE * WIDE], sums[D * WIDE];  // sums: of weights x values
-        read(K, D, 1, k.head(b, h), 0, n.T, k.t);
-        read(V, D, 1, v.head(b, h), 0, n.T, v.t);
+        Buffer<X> K(padded * D), V_columns(D * padded);
+        alignas(64) X Q[D * WIDE] = {}, weights[TILE * WIDE];
+        alignas(64) float logits[TILE * WIDE], sums[D * WIDE];  // sums: of weights x values
+        read<X>(K, k.head(b, h), 0, n.T, k.t, row);
+        read<X>(V_columns, v.head(b, h), 0, n.T, v.t, [&](long t, long d) { return d * padded + t; });
         for (long i = 0; i < n.T; i += WIDE) {
-            read(Q, 1, WIDE, q.head(b, h), i, std::min(i + WIDE, n.T), q.t);
+            const long end = std::min(i + WIDE, n.T);
+            read(Q, q.head(b, h), i, end, q.t, factor_column<X, WIDE>);
             memset(sums, 0, sizeof sums);
             vec largest[VECS], total[VECS] = {};
-            for (int c = 0; c < VECS; c++) largest[c] = splat(-1e30f);
-            const long begin = first[i] / ROWS * ROWS, end = std::min(i + WIDE, n.T);
-            for (long j0 = begin; j0 < end; j0 += TILE) {
-                const long n_keys = std::min(long(TILE), (end - j0 + ROWS - 1) / ROWS * ROWS);
-                for (long j = 0; j < n_keys; j += ROWS)
-                    product<ROWS, VECS, false>(weights + j * WIDE, WIDE, K + (j0 + j) * D, D, 1, Q, WIDE, D);
+            ivec query[VECS], first_key[VECS];
+            for (int c = 0; c < VECS; c++) {
+                largest[c] = splat(-1e30f);
+                query[c] = int32_t(i + c * W) + lanes();
+                first_key[c] = load(&first[i + c * W]);
+            }
+            for (long j0 = first[i] / R * R; j0 < end; j0 += TILE) {
+                const long n_keys = std::min(long(TILE), (end - j0 + R - 1) / R * R);
+                for (long j = 0; j < n_keys; j += R)
+                    product<R, VECS, false>(logits + j * WIDE, WIDE, K + (j0 + j) * D, D, 1, Q, WIDE * G<X>, D);
                 const bool all_visible = j0 + n_keys - 1 <= i && j0 >= first[end - 1];
-                for (int c = 0; c < VECS; c++) {
-                    const ivec query = int32_t(i + c * W) + lanes(), first_key = load(&first[i + c * W]);
-                    const auto visible = [&](long j) {
-                        return (query >= int32_t(j0 + j)) & (first_key <= int32_t(j0 + j));
-                    };
-                    vec top = largest[c];
-                    for (long j = 0; j < n_keys; j++) {
-                        const vec logit = load(weights + j * WIDE + c * W);
-                        top = larger(top, all_visible ? logit : (visible(j) ? logit : splat(-1e30f)));
+                const auto visible = [&](long j, int c) {
+                    const int32_t key = int32_t(j0 + j);
+                    return (query[c] >= key) & (first_key[c] <= key);
+                };
+                vec top[VECS];
+                for (int c = 0; c < VECS; c++) top[c] = largest[c];
+                for (long j = 0; j < n_keys; j++)
+                    for (int c = 0; c < VECS; c++) {
+                        const vec logit = load(logits + j * WIDE + c * W);
+                        top[c] = larger(top[c], all_visible ? logit : (visible(j, c) ? logit : splat(-1e30f)));
                     }
-                    const vec shrink = exp_vec(largest[c] - top);
+                for (int c = 0; c < VECS; c++) {
+                    const vec shrink = exp_vec(largest[c] - top[c]);
                     for (int d = 0; d < D; d++) store(sums + d * WIDE + c * W, load(sums + d * WIDE + c * W) * shrink);
                     total[c] *= shrink;
-                    largest[c] = top;
-                    for (long j = 0; j < n_keys; j++) {
-                        vec weight = exp_vec(load(weights + j * WIDE + c * W) - top);
-                        if (!all_visible) weight = visible(j) ? weight : vec{};
-                        total[c] += weight;
-                        store(weights + j * WIDE + c * W, weight);
-                    }
+                    largest[c] = top[c];
                 }
-                for (int d = 0; d < D; d += D_ROWS)
-                    product<D_ROWS, VECS, true>(sums + d * WIDE, WIDE, V + j0 * D + d, 1, D, weights, WIDE, n_keys);
+                for (long j = 0; j < n_keys; j += G<X>)
+                    for (int c = 0; c < VECS; c++) {
+                        vec weight[G<X>];
+                        for (int g = 0; g < G<X>; g++) {
+                            weight[g] = exp_vec(load(logits + (j + g) * WIDE + c * W) - top[c]);
+                            if (!all_visible) weight[g] = visible(j + g, c) ? weight[g] : vec{};
+                            total[c] += weight[g];
+                        }
+                        store_factor(weights + j * WIDE + c * W * G<X>, weight);
+                    }
+                for (int d = 0; d < D; d += DR)
+                    product<DR, VECS, true>(sums + d * WIDE, WIDE, V_columns + d * padded + j0, padded, 1, weights,
+                                            WIDE * G<X>, n_keys);
             }
+            for (int c = 0; c < VECS; c++)
+                for (int d = 0; d < D; d++) store(sums + d * WIDE + c * W, load(sums + d * WIDE + c * W) / total[c]);
+            write(out.head(b, h), i, end, out.t, sums, column<WIDE>);
             for (long t = i; t < end; t++) {
                 const int c = int(t - i) / W, l = int(t - i) % W;
                 lse[task * n.T + t] = largest[c][l] + std::log(total[c][l]);
-                E *row = out.head(b, h) + t * out.t;
-                for (int d = 0; d < D; d++) store(row[d], sums[d * WIDE + t - i] / total[c][l]);
             }
         }
     }
@@ -139,27 +243,45 @@ static void forward(Shape n, float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Hea
 template <typename E>
 static void backward(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Heads<E> out, Heads<E> dout,
                      Heads<E> dq, Heads<E> dk, Heads<E> dv) {
+    using X = Factor<E>;
+    constexpr int R = ROWS<X>, DR = D_ROWS<X>, BLOCK = ::BLOCK<X>;
     const long padded = n.T + TILE + BLOCK;  // the queries beyond T have dout = 0 and so add nothing to any gradient
 #pragma omp parallel for schedule(static)
     for (long task = 0; task < n.B * n.H; task++) {
+        const Tiles tiles;
         const long b = task / n.H, h = task % n.H;
         const auto first = first_keys(n, b, BLOCK);
-        Buffer Q(padded * D), dO(padded * D), dQ(padded * D_PADDED), log_sum(padded), delta(padded);
-        alignas(64) float K[TILE * D_PADDED] = {}, K_columns[D * TILE] = {}, V_columns[D * TILE] = {};
+        Buffer<X> Q(padded * D), dO(padded * D);
+        // AMX wants the rows of a first factor without gaps, and so copies of their transpose.
+        const long row_T = IN_TILES<X> ? padded : 1, column_T = IN_TILES<X> ? 1 : D;
+        Buffer<X> Q_columns(IN_TILES<X> * padded * D), dO_columns(IN_TILES<X> * padded * D);
+        X *Q_T = IN_TILES<X> ? Q_columns : Q, *dO_T = IN_TILES<X> ? dO_columns : dO;
+        Buffer dQ(padded * D_PADDED), log_sum(padded), delta(padded);
+        alignas(64) X K[TILE * D_PADDED] = {}, K_columns[D * TILE] = {}, V_columns[D * TILE] = {};
         alignas(64) float dK[D * TILE], dV[D * TILE];  // in columns as well
-        alignas(64) float weights[BLOCK * TILE], dlogits[BLOCK * TILE];
-        read(Q, D, 1, q.head(b, h), 0, n.T, q.t);
-        read(dO, D, 1, dout.head(b, h), 0, n.T, dout.t);
-        const E *out_head = out.head(b, h);
+        alignas(64) float logits[BLOCK * TILE], dweights[BLOCK * TILE];
+        alignas(64) X weights[BLOCK * TILE], dlogits[BLOCK * TILE], separate[BLOCK * TILE];
+        X *dlogit_rows = G<X> > 1 ? separate : dlogits;
+        const auto transposed = [&](long t, long d) { return d * row_T + t * column_T; };
+        read<X>(Q, q.head(b, h), 0, n.T, q.t, row);
+        if (IN_TILES<X>) read(Q_T, q.head(b, h), 0, n.T, q.t, transposed);
+        read<X>(dO, dout.head(b, h), 0, n.T, dout.t, row);
+        if (IN_TILES<X>) read(dO_T, dout.head(b, h), 0, n.T, dout.t, transposed);
         for (long t = 0; t < n.T; t++) {
+            const E *x = out.head(b, h) + t * out.t, *dx = dout.head(b, h) + t * dout.t;
+            __builtin_prefetch(x + AHEAD * out.t);
+            alignas(64) float products[D_PADDED] = {};
+            for (int d = 0; d < D; d++) products[d] = to_float(x[d]) * to_float(dx[d]);
+            vec total = {};
+            for (int d = 0; d < D_PADDED; d += W) total += load(products + d);
+            delta[t] = sum(total);
             log_sum[t] = lse[task * n.T + t];
-            for (int d = 0; d < D; d++) delta[t] += to_float(out_head[t * out.t + d]) * dO[t * D + d];
         }
         for (long j0 = 0; j0 < n.T; j0 += TILE) {
             const long j1 = std::min(j0 + TILE, n.T);
-            read(K, D_PADDED, 1, k.head(b, h), j0, j1, k.t);
-            read(K_columns, 1, TILE, k.head(b, h), j0, j1, k.t);
-            read(V_columns, 1, TILE, v.head(b, h), j0, j1, v.t);
+            read(K, k.head(b, h), j0, j1, k.t, factor_row<X>);
+            read(K_columns, k.head(b, h), j0, j1, k.t, factor_column<X, TILE>);
+            read(V_columns, v.head(b, h), j0, j1, v.t, factor_column<X, TILE>);
             memset(dK, 0, sizeof dK);
             memset(dV, 0, sizeof dV);
             const long last = std::upper_bound(first.begin(), first.begin() + n.T, j1 - 1) - first.begin();
@@ -168,39 +290,44 @@ static void backward(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E>
                 const long begin = std::max(0L, first[i] - j0) / WIDE * WIDE;
                 const long end = std::min(long(TILE), (i + BLOCK - j0 + WIDE - 1) / WIDE * WIDE);
                 for (long j = begin; j < end; j += WIDE)
-                    for (long r = 0; r < BLOCK; r += ROWS) {
-                        const long row = i + r, tile = r * TILE + j;
-                        product<ROWS, VECS, false>(weights + tile, TILE, Q + row * D, D, 1, K_columns + j, TILE, D);
-                        product<ROWS, VECS, false>(dlogits + tile, TILE, dO + row * D, D, 1, V_columns + j, TILE, D);
+                    for (long r = 0; r < BLOCK; r += R) {
+                        const long from = (i + r) * D, to = r * TILE + j;
+                        product<R, VECS, false>(logits + to, TILE, Q + from, D, 1, K_columns + j * G<X>, TILE * G<X>, D);
+                        product<R, VECS, false>(dweights + to, TILE, dO + from, D, 1, V_columns + j * G<X>, TILE * G<X>, D);
                     }
                 const bool all_visible = j0 + end - 1 <= i && j0 + begin >= first[i + BLOCK - 1];
-                for (long r = 0; r < BLOCK; r++)
+                for (long r = 0; r < BLOCK; r += G<X>)
                     for (long j = begin; j < end; j += W) {
-                        float *logit = weights + r * TILE + j, *dlogit = dlogits + r * TILE + j;
-                        vec weight = exp_vec(load(logit) - log_sum[i + r]);
-                        if (!all_visible) {
-                            const ivec key = int32_t(j0 + j) + lanes();
-                            const ivec visible = (key <= int32_t(i + r)) & (key >= first[i + r]);
-                            weight = visible ? weight : vec{};
+                        vec weight[G<X>], dlogit[G<X>];
+                        for (int g = 0; g < G<X>; g++) {
+                            const long t = i + r + g, at = (r + g) * TILE + j;
+                            weight[g] = exp_vec(load(logits + at) - log_sum[t]);
+                            if (!all_visible) {
+                                const ivec key = int32_t(j0 + j) + lanes();
+                                const ivec visible = (key <= int32_t(t)) & (key >= first[t]);
+                                weight[g] = visible ? weight[g] : vec{};
+                            }
+                            dlogit[g] = weight[g] * (load(dweights + at) - delta[t]);
+                            if (G<X> > 1) store(dlogit_rows + at, dlogit[g]);
                         }
-                        store(logit, weight);
-                        store(dlogit, weight * (load(dlogit) - delta[i + r]));
+                        store_factor(weights + r * TILE + j * G<X>, weight);
+                        store_factor(dlogits + r * TILE + j * G<X>, dlogit);
                     }
                 for (long j = begin; j < end; j += WIDE)
-                    for (long d = 0; d < D; d += D_ROWS) {
-                        const long tile = d * TILE + j, row = i * D + d;
-                        product<D_ROWS, VECS, true>(dV + tile, TILE, dO + row, 1, D, weights + j, TILE, BLOCK);
-                        product<D_ROWS, VECS, true>(dK + tile, TILE, Q + row, 1, D, dlogits + j, TILE, BLOCK);
+                    for (long d = 0; d < D; d += DR) {
+                        const long from = d * row_T + i * column_T, to = d * TILE + j;
+                        product<DR, VECS, true>(dV + to, TILE, dO_T + from, row_T, column_T, weights + j * G<X>, TILE * G<X>, BLOCK);
+                        product<DR, VECS, true>(dK + to, TILE, Q_T + from, row_T, column_T, dlogits + j * G<X>, TILE * G<X>, BLOCK);
                     }
-                for (long r = 0; r < BLOCK; r += ROWS)
+                for (long r = 0; r < BLOCK; r += R)
                     for (long d = 0; d < D_PADDED; d += D_VECS * W)
-                        product<ROWS, D_VECS, true>(dQ + (i + r) * D_PADDED + d, D_PADDED, dlogits + r * TILE + begin, TILE,
-                                                    1, K + begin * D_PADDED + d, D_PADDED, end - begin);
+                        product<R, D_VECS, true>(dQ + (i + r) * D_PADDED + d, D_PADDED, dlogit_rows + r * TILE + begin, TILE, 1,
+                                                 K + begin * D_PADDED + d * G<X>, D_PADDED * G<X>, end - begin);
             }
-            write(dk.head(b, h), j0, j1, dk.t, dK, 1, TILE);
-            write(dv.head(b, h), j0, j1, dv.t, dV, 1, TILE);
+            write(dk.head(b, h), j0, j1, dk.t, dK, column<TILE>);
+            write(dv.head(b, h), j0, j1, dv.t, dV, column<TILE>);
         }
-        write(dq.head(b, h), 0, n.T, dq.t, dQ, D_PADDED, 1);
+        write(dq.head(b, h), 0, n.T, dq.t, dQ, padded_row);
     }
 }
 

@@ -8,6 +8,7 @@ That variable makes a processor act like a lesser one: for our kernels, PyTorch,
 every path can be tested and measured on one machine, and a user's bug reproduced on another.
 """
 
+import ctypes
 import functools
 import os
 import platform
@@ -72,7 +73,8 @@ X86 = (
 @functools.cache
 def instruction_set() -> InstructionSet:
     """This processor's class, or the lesser one that $NANOSTORIES_ISA names."""
-    has = torch.cpu.get_capabilities()
+    has = dict(torch.cpu.get_capabilities())
+    has["amx_bf16"] = has.get("amx_bf16") and ask_for_amx()
     supported = {}
     for isa in X86:
         if not all(has.get(name) for name in isa.needs):
@@ -89,6 +91,14 @@ def instruction_set() -> InstructionSet:
         return InstructionSet("neon", needs=[], compiler_flags=["-mcpu=native"])
     name = list(supported)[-1] if supported else machine
     return InstructionSet(name, needs=[], compiler_flags=["-march=native"])
+
+
+def ask_for_amx() -> bool:
+    """Linux gives this process the registers of AMX only if asked (arch_prctl, since 5.16)."""
+    SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
+    if platform.system() != "Linux":
+        return False
+    return ctypes.CDLL(None).syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0
 
 
 def cpu_info(key: str) -> str:

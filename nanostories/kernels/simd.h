@@ -48,16 +48,22 @@ static inline ivec lanes() {  // 0, 1, 2, …
     return v;
 }
 
-struct Buffer {  // floats, zero at first, aligned to a vec
-    float *data;
-    Buffer(size_t n) : data((float *)aligned_alloc(64, (n * 4 + 63) / 64 * 64)) { memset(data, 0, n * 4); }
-    ~Buffer() { free(data); }
-    operator float *() { return data; }
-};
-
 struct bf16 {
     uint16_t bits;
 };
+
+template <typename E = float>
+struct Buffer {  // zero at first, aligned to a vec
+    E *data;
+    Buffer(size_t n) {
+        const size_t size = (n * sizeof(E) + 63) / 64 * 64;
+        data = (E *)aligned_alloc(64, size);
+        memset((void *)data, 0, size);
+    }
+    ~Buffer() { free(data); }
+    operator E *() { return data; }
+};
+
 static inline float to_float(float x) { return x; }
 static inline float to_float(bf16 x) {
     uint32_t bits = uint32_t(x.bits) << 16;
@@ -66,6 +72,8 @@ static inline float to_float(bf16 x) {
     return f;
 }
 static inline void store(float &to, float x) { to = x; }
+static inline void store(float &to, bf16 x) { to = to_float(x); }
+static inline void store(bf16 &to, bf16 x) { to = x; }
 static inline void store(bf16 &to, float x) {  // round to nearest, ties to even
     uint32_t bits;
     memcpy(&bits, &x, 4);
@@ -108,7 +116,15 @@ static inline float sum(vec x) {  // by halves: in a chain of W additions, each 
     return (part[0][0] + part[0][2]) + (part[0][1] + part[0][3]);
 }
 
-static inline vec larger(vec x, vec y) { return x > y ? x : y; }
+static inline vec larger(vec x, vec y) {  // by name: of x > y ? x : y the compiler makes two instructions
+#if defined(__AVX512F__)
+    return (vec)_mm512_max_ps((__m512)x, (__m512)y);
+#elif defined(__AVX2__)
+    return (vec)_mm256_max_ps((__m256)x, (__m256)y);
+#else
+    return x > y ? x : y;
+#endif
+}
 static inline float horizontal_max(vec x) {
     float top = x[0];
     for (int l = 1; l < W; l++) top = x[l] > top ? x[l] : top;
