@@ -73,14 +73,17 @@ X86 = (
 @functools.cache
 def instruction_set() -> InstructionSet:
     """This processor's class, or the lesser one that $NANOSTORIES_ISA names."""
-    has = dict(torch.cpu.get_capabilities())
-    has["amx_bf16"] = has.get("amx_bf16") and ask_for_amx()
+    has = torch.cpu.get_capabilities()
     supported = {}
     for isa in X86:
         if not all(has.get(name) for name in isa.needs):
             break
         supported[isa.name] = isa
     wanted = os.environ.get("NANOSTORIES_ISA") or "native"
+    if "amx" in supported and not ask_for_amx():
+        del supported["amx"]
+        if wanted == "native":
+            wanted = "avx512_bf16"
     if wanted in supported:
         return supported[wanted]
     if wanted != "native":

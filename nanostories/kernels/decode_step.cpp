@@ -90,13 +90,6 @@ static void layer_norm(X *out, const float *x, long n_rows, long n, const Norm &
     }
 }
 
-static inline vec gelu_tanh(vec x) {  // 0.5 x (1 + tanh(u)), with exp(-2|u|) for the tanh
-    vec u = 0.7978845608f * (x + 0.044715f * x * x * x);
-    vec e = exp_vec(u > 0 ? -2 * u : 2 * u);
-    vec tanh = (1 - e) / (1 + e);
-    return 0.5f * x * (1 + (u > 0 ? tanh : -tanh));
-}
-
 // The part of its slot that one query attends to: n_blocks of D x W numbers from block `start`, wrapping at `end`.
 template <typename E>
 struct Seen {
@@ -205,7 +198,7 @@ static void forward(const Model &m, const Row *rows, long n_rows, float *logits,
             linear<E>(h, n_rows, layer->attention_out, add);
             layer_norm(h, x, n_rows, n, layer->ln_2);
             linear<E>(h, n_rows, layer->mlp_in, [&](long row, long column, vec y) {
-                store(wide + row * layer->mlp_in.out + column, gelu_tanh(y));
+                store(wide + row * layer->mlp_in.out + column, y * gelu_gate(y));
             });
             linear<E>(wide, n_rows, layer->mlp_out, add);
         }

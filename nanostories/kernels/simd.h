@@ -153,6 +153,15 @@ static inline vec exp_vec(vec x) {
 #endif
 }
 
+static inline vec sigmoid(vec x) {
+    const vec e = exp_vec(x > 0 ? -x : x);
+    return (x > 0 ? splat(1) : e) / (1 + e);
+}
+
+// GELU, tanh approximation: x sigmoid(GELU_SLOPE (x + GELU_CUBIC x^3)).
+constexpr float GELU_SLOPE = 1.5957691216f, GELU_CUBIC = 0.044715f;
+static inline vec gelu_gate(vec x) { return sigmoid(GELU_SLOPE * (x + GELU_CUBIC * x * x * x)); }
+
 // ---- Products of vectors of weights, float or bf16, with single numbers ----
 
 // How many weights share the 4 bytes of a lane; each is multiplied with an input of its own.

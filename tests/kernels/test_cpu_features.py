@@ -66,6 +66,15 @@ def test_a_class_needs_all_classes_below_it(monkeypatch, has, name):
     assert cpu_features.instruction_set().compiler_flags == ["-march=native"]
 
 
+def test_a_system_that_refuses_amx_leaves_the_class_below(monkeypatch):
+    """And kernels are not compiled for it, as `-march=native` would."""
+    monkeypatch.delenv("NANOSTORIES_ISA", raising=False)
+    needed = [name for isa in cpu_features.X86 for name in isa.needs]
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(needed, True))
+    monkeypatch.setattr(cpu_features, "ask_for_amx", lambda: False)
+    assert cpu_features.instruction_set() == cpu_features.X86[-2]
+
+
 def test_a_processor_cannot_pass_for_a_better_one(monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "fma3": True})
     monkeypatch.setenv("NANOSTORIES_ISA", "amx")

@@ -14,6 +14,7 @@ from nanostories.generation.decoders import make_decoder
 from nanostories.kernels import compile_cpp, cpu_features
 from nanostories.kernels.cpu_features import InstructionSet
 from nanostories.kernels.cross_entropy import cross_entropy_
+from nanostories.kernels.gelu import gelu
 
 # "x86-64" has registers of four floats, as NEON.
 CLASSES = {"x86-64": InstructionSet("x86-64", needs=[], compiler_flags=["-march=x86-64"])}
@@ -35,6 +36,7 @@ def test_kernels_for_this_class_of_processors(monkeypatch, isa, dtype, tolerance
         pytest.skip("no C++ compiler that builds it")
     assert_as_written_out_in_all_shapes(6, dtype, tolerance)
     check_cross_entropy(dtype, tolerance)
+    check_gelu(dtype, tolerance)
     check_decoding(dtype, tolerance)
 
 
@@ -46,6 +48,14 @@ def check_cross_entropy(dtype, tolerance):
     losses.sum().backward()
     torch.testing.assert_close(cross_entropy_(logits, targets), losses)
     torch.testing.assert_close(logits.float(), reference.grad, atol=tolerance, rtol=tolerance)
+
+
+def check_gelu(dtype, tolerance):
+    x = torch.randn(5, 203).to(dtype).requires_grad_()
+    exact_x = x.detach().double().requires_grad_()
+    for y in (gelu(x), F.gelu(exact_x, approximate="tanh")):
+        y.sum().backward()
+    torch.testing.assert_close(x.grad.double(), exact_x.grad, atol=tolerance, rtol=tolerance)
 
 
 @torch.inference_mode()
