@@ -77,10 +77,16 @@ def causal_attention(q, k, v, visible, dropout=0.0):
 
 
 # ---- cpu_attention.cpp, as an operator of PyTorch ----
+ELEMENTS = {torch.float32: "float", torch.bfloat16: "bf16"}
+
+
 def kernel(name, dtype, head_width):
-    """forward or backward of cpu_attention.cpp, compiled for heads of this width; None where that
-    is not possible."""
-    return compile_cpp.kernel("cpu_attention", name, dtype, f"-DHEAD_WIDTH={head_width}")
+    """A function of cpu_attention.cpp, compiled for tensors of this dtype and heads of this width;
+    None where that is not possible."""
+    if dtype not in ELEMENTS:
+        return None
+    flags = (f"-DELEMENT={ELEMENTS[dtype]}", f"-DHEAD_WIDTH={head_width}")
+    return getattr(compile_cpp.library("cpu_attention", *flags), f"attention_{name}", None)
 
 
 def call(name, first_keys, lse, *tensors):

@@ -73,11 +73,11 @@ def output_of(command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def kernel(source, name, dtype, *flags):
+def kernel(source, name, dtype):
     """The function of nanostories/kernels/<source>.cpp for tensors of this dtype, such as
     forward_bfloat16; None if it cannot be compiled, or does not take this dtype."""
     suffix = str(dtype).removeprefix("torch.")
-    return getattr(library(source, *flags), f"{name}_{suffix}", None)
+    return getattr(library(source), f"{name}_{suffix}", None)
 
 
 def call(function, *arguments):

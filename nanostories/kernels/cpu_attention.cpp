@@ -1,12 +1,12 @@
 // Causal attention for narrow heads on a CPU, forward and backward; attention.py compiles and calls it.
 //
 // PyTorch's kernel multiplies small matrices, which is slow for heads of 4 to 64 numbers: the published models have 16
-// such heads. Here attention is seven small products of one form, product() below, on tiles that stay in the first-level
-// cache. D, the width of a head, is a compile-time constant (-DHEAD_WIDTH=16), so that the compiler unrolls them.
+// such heads. Here attention is seven small products of one form, product() below, on tiles that stay in the
+// first-level cache. The width of a head and the type of the tensors are compile-time constants (-DHEAD_WIDTH=16
+// -DELEMENT=bf16), so that the compiler unrolls the loops.
 //
-// E, float or bf16, is the type of the tensors. Sums, softmax and its gradient are float32. X is the type of what is
-// multiplied: float, or bf16 in tiles of AMX, eight times as fast. lse (B, H, T) is the logarithm of each query's sum of
-// exponentials, kept for the backward pass.
+// Sums, softmax and its gradient are float32; so is what is multiplied, or bfloat16, where AMX multiplies tiles. lse
+// (B, H, T) is the logarithm of each query's sum of exponentials, kept for the backward pass.
 //
 // Forward, the lanes hold queries: softmax then needs no sums across lanes, and is updated tile by tile of keys (Dao et
 // al. 2022). Backward, they hold keys: the gradients of keys and values stay in the cache while all queries go by.
@@ -16,38 +16,31 @@
 
 #include "simd.h"
 
-constexpr int D = HEAD_WIDTH;
-constexpr int TILE = 32;        // keys
-constexpr int VECS = 2;         // of sums, side by side
-constexpr int WIDE = VECS * W;  // queries (forward) or keys (backward) side by side
-
+typedef ELEMENT E;  // of the tensors: float or bf16
 #ifdef __AMX_BF16__
-constexpr bool HAS_AMX = D % 16 == 0;
+constexpr bool AMX = std::is_same_v<E, bf16>;
 #else
-constexpr bool HAS_AMX = false;
+constexpr bool AMX = false;
 #endif
-template <typename E>
-using Factor = std::conditional_t<HAS_AMX, E, float>;
-template <typename X>
-constexpr bool IN_TILES = HAS_AMX && std::is_same_v<X, bf16>;
-// Rows of a product: a tile's, or as many as stay in registers, next to its operands.
-template <typename X>
-constexpr int ROWS = IN_TILES<X> ? 16 : REGISTERS / 4;
-template <typename X>
-constexpr int BLOCK = IN_TILES<X> ? 32 : 16;  // queries that share a tile of keys, backward
+typedef std::conditional_t<AMX, bf16, float> X;  // of what is multiplied
+constexpr int PAIR = AMX ? 2 : 1;                // AMX takes the rows of a second factor in pairs: see product()
+
+constexpr int WIDTH = HEAD_WIDTH, D = AMX ? (WIDTH + 15) / 16 * 16 : WIDTH;  // of a head, padded with zeros for AMX
+constexpr int TILE = 32;                                                     // keys
+constexpr int BLOCK = AMX ? 32 : 16;                                         // queries that share a tile, backward
+constexpr int VECS = 2, WIDE = VECS * W;       // queries (forward) or keys (backward) side by side
+constexpr int ROWS = AMX ? 16 : REGISTERS / 4;  // of a product: those of a tile, or sums that stay in registers
 
 // Rows of D numbers are processed D_ROWS at a time; where they lie in lanes, they are padded to whole vectors.
 constexpr int largest_divisor(int n, int most) { return n % most ? largest_divisor(n, most / 2) : most; }
-template <typename X>
-constexpr int D_ROWS = largest_divisor(D, ROWS<X>);
+constexpr int D_ROWS = largest_divisor(D, ROWS);
 constexpr int D_PADDED = (D + W - 1) / W * W, D_VECS = largest_divisor(D_PADDED / W, VECS);
 
 struct Shape {
     long B, T, H;
     const int32_t *first_key;  // (B, T): the first key that each query attends to, never decreasing along T
 };
-template <typename E>
-struct Heads {  // a tensor (B, T, H, D), D contiguous, with these strides
+struct Heads {  // a tensor (B, T, H, WIDTH), the last contiguous, with these strides
     E *data;
     long b, t, h;
     E *head(long i, long j) const { return data + i * b + j * h; }
@@ -78,7 +71,8 @@ struct Tiles {
 
 // product() of 16 rows, below; n is a multiple of 16.
 template <int N, bool ADD>
-static inline void tile_product(float *out, long out_row, const bf16 *a, long a_row, const bf16 *b, long b_row, long n) {
+static inline void tile_product(float *out, long out_row, const bf16 *a, long a_row, const bf16 *b, long b_row,
+                                long n) {
     _tile_zero(0);
     _tile_zero(1);
     if (ADD) _tile_loadd(0, out, out_row * 4);
@@ -109,11 +103,11 @@ struct Tiles {
 
 // out (M, N vectors) = a (M, n) @ b (n, N vectors), or += that. Rows of out and b, rows and columns of a have a stride.
 // AMX wants the rows of a without gaps, and those of b in pairs: the two numbers of a column side by side.
-template <int M, int N, bool ADD, typename X>
+template <int M, int N, bool ADD>
 static inline void product(float *out, long out_row, const X *a, long a_row, long a_column, const X *b, long b_row,
                            long n) {
 #ifdef __AMX_BF16__
-    if constexpr (IN_TILES<X>) return tile_product<N, ADD>(out, out_row, a, a_row, b, b_row, n);
+    if constexpr (AMX) return tile_product<N, ADD>(out, out_row, (bf16 *)a, a_row, (bf16 *)b, b_row, n);
 #endif
     vec total[M][N];
     for (int m = 0; m < M; m++)
@@ -133,44 +127,42 @@ static inline void product(float *out, long out_row, const X *a, long a_row, lon
 // Positions t0 to t1 of a head, copied to to[place(t - t0, d)], or back into the tensor. There the heads of a position
 // lie side by side, so the rows of one head are too far apart for the hardware to prefetch.
 constexpr int AHEAD = 16;
-template <typename X, typename E, typename Place>
+template <typename Place>
 static inline void read(X *to, const E *x, long t0, long t1, long stride, Place place) {
     for (long t = t0; t < t1; t++) {
         __builtin_prefetch(x + (t + AHEAD) * stride);
-        for (int d = 0; d < D; d++) store(to[place(t - t0, d)], x[t * stride + d]);
+        for (int d = 0; d < WIDTH; d++) store(to[place(t - t0, d)], x[t * stride + d]);
     }
 }
-template <typename E, typename Place>
+template <typename Place>
 static inline void write(E *x, long t0, long t1, long stride, const float *from, Place place) {
     for (long t = t0; t < t1; t++) {
         __builtin_prefetch(x + (t + AHEAD) * stride, 1);
-        for (int d = 0; d < D; d++) store(x[t * stride + d], from[place(t - t0, d)]);
+        for (int d = 0; d < WIDTH; d++) store(x[t * stride + d], from[place(t - t0, d)]);
     }
 }
-// Places of number d of position t: in a matrix (T, D), in its transpose (D, N), or in these as a product's second factor.
+// Places of number d of position t: in a matrix (T, D), in its transpose (D, N), in these as a product's second factor.
 static long row(long t, long d) { return t * D + d; }
 static long padded_row(long t, long d) { return t * D_PADDED + d; }
 template <int N>
 static long column(long t, long d) { return d * N + t; }
-template <typename X>
-static long factor_row(long t, long d) { return (t / G<X> * D_PADDED + d) * G<X> + t % G<X>; }
-template <typename X, int N>
-static long factor_column(long t, long d) { return (d / G<X> * N + t) * G<X> + d % G<X>; }
-// Rows of weights as a second factor: x[0], or x[0] and x[1] in pairs.
-static inline void store_factor(float *to, const vec *x) { store(to, x[0]); }
+static long factor_row(long t, long d) { return (t / PAIR * D_PADDED + d) * PAIR + t % PAIR; }
+template <int N>
+static long factor_column(long t, long d) { return (d / PAIR * N + t) * PAIR + d % PAIR; }
+// W columns of weights as a second factor: x[0], or the pairs of x[0] and x[1].
+static inline void store_factor(X *to, const vec *x) {
 #ifdef __AMX_BF16__
-static inline void store_factor(bf16 *to, const vec *x) {
-    const auto order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,  //
-                                               23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    const auto both = (__m512i)_mm512_cvtne2ps_pbh((__m512)x[1], (__m512)x[0]);
-    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(order, both));
-}
+    if constexpr (AMX) {
+        const auto order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                            21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+        const auto both = (__m512i)_mm512_cvtne2ps_pbh((__m512)x[1], (__m512)x[0]);
+        return _mm512_storeu_si512(to, _mm512_permutexvar_epi16(order, both));
+    }
 #endif
+    store(to, x[0]);
+}
 
-template <typename E>
-static void forward(Shape n, float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Heads<E> out) {
-    using X = Factor<E>;
-    constexpr int R = ROWS<X>, DR = D_ROWS<X>;
+static void forward(Shape n, float *lse, Heads q, Heads k, Heads v, Heads out) {
     const long padded = n.T + TILE;
 #pragma omp parallel for schedule(static)
     for (long task = 0; task < n.B * n.H; task++) {
@@ -180,11 +172,11 @@ static void forward(Shape n, float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Hea
         Buffer<X> K(padded * D), V_columns(D * padded);
         alignas(64) X Q[D * WIDE] = {}, weights[TILE * WIDE];
         alignas(64) float logits[TILE * WIDE], sums[D * WIDE];  // sums: of weights x values
-        read<X>(K, k.head(b, h), 0, n.T, k.t, row);
-        read<X>(V_columns, v.head(b, h), 0, n.T, v.t, [&](long t, long d) { return d * padded + t; });
+        read(K, k.head(b, h), 0, n.T, k.t, row);
+        read(V_columns, v.head(b, h), 0, n.T, v.t, [&](long t, long d) { return d * padded + t; });
         for (long i = 0; i < n.T; i += WIDE) {
             const long end = std::min(i + WIDE, n.T);
-            read(Q, q.head(b, h), i, end, q.t, factor_column<X, WIDE>);
+            read(Q, q.head(b, h), i, end, q.t, factor_column<WIDE>);
             memset(sums, 0, sizeof sums);
             vec largest[VECS], total[VECS] = {};
             ivec query[VECS], first_key[VECS];
@@ -193,10 +185,10 @@ static void forward(Shape n, float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Hea
                 query[c] = int32_t(i + c * W) + lanes();
                 first_key[c] = load(&first[i + c * W]);
             }
-            for (long j0 = first[i] / R * R; j0 < end; j0 += TILE) {
-                const long n_keys = std::min(long(TILE), (end - j0 + R - 1) / R * R);
-                for (long j = 0; j < n_keys; j += R)
-                    product<R, VECS, false>(logits + j * WIDE, WIDE, K + (j0 + j) * D, D, 1, Q, WIDE * G<X>, D);
+            for (long j0 = first[i] / ROWS * ROWS; j0 < end; j0 += TILE) {
+                const long n_keys = std::min(long(TILE), (end - j0 + ROWS - 1) / ROWS * ROWS);
+                for (long j = 0; j < n_keys; j += ROWS)
+                    product<ROWS, VECS, false>(logits + j * WIDE, WIDE, K + (j0 + j) * D, D, 1, Q, WIDE * PAIR, D);
                 const bool all_visible = j0 + n_keys - 1 <= i && j0 >= first[end - 1];
                 const auto visible = [&](long j, int c) {
                     const int32_t key = int32_t(j0 + j);
@@ -215,19 +207,19 @@ static void forward(Shape n, float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Hea
                     total[c] *= shrink;
                     largest[c] = top[c];
                 }
-                for (long j = 0; j < n_keys; j += G<X>)
+                for (long j = 0; j < n_keys; j += PAIR)
                     for (int c = 0; c < VECS; c++) {
-                        vec weight[G<X>];
-                        for (int g = 0; g < G<X>; g++) {
+                        vec weight[PAIR];
+                        for (int g = 0; g < PAIR; g++) {
                             weight[g] = exp_vec(load(logits + (j + g) * WIDE + c * W) - top[c]);
                             if (!all_visible) weight[g] = visible(j + g, c) ? weight[g] : vec{};
                             total[c] += weight[g];
                         }
-                        store_factor(weights + j * WIDE + c * W * G<X>, weight);
+                        store_factor(weights + j * WIDE + c * W * PAIR, weight);
                     }
-                for (int d = 0; d < D; d += DR)
-                    product<DR, VECS, true>(sums + d * WIDE, WIDE, V_columns + d * padded + j0, padded, 1, weights,
-                                            WIDE * G<X>, n_keys);
+                for (int d = 0; d < D; d += D_ROWS)
+                    product<D_ROWS, VECS, true>(sums + d * WIDE, WIDE, V_columns + d * padded + j0, padded, 1, weights,
+                                            WIDE * PAIR, n_keys);
             }
             for (int c = 0; c < VECS; c++)
                 for (int d = 0; d < D; d++) store(sums + d * WIDE + c * W, load(sums + d * WIDE + c * W) / total[c]);
@@ -240,11 +232,8 @@ static void forward(Shape n, float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Hea
     }
 }
 
-template <typename E>
-static void backward(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Heads<E> out, Heads<E> dout,
-                     Heads<E> dq, Heads<E> dk, Heads<E> dv) {
-    using X = Factor<E>;
-    constexpr int R = ROWS<X>, DR = D_ROWS<X>, BLOCK = ::BLOCK<X>;
+static void backward(Shape n, const float *lse, Heads q, Heads k, Heads v, Heads out, Heads dout, Heads dq, Heads dk,
+                     Heads dv) {
     const long padded = n.T + TILE + BLOCK;  // the queries beyond T have dout = 0 and so add nothing to any gradient
 #pragma omp parallel for schedule(static)
     for (long task = 0; task < n.B * n.H; task++) {
@@ -253,25 +242,25 @@ static void backward(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E>
         const auto first = first_keys(n, b, BLOCK);
         Buffer<X> Q(padded * D), dO(padded * D);
         // AMX wants the rows of a first factor without gaps, and so copies of their transpose.
-        const long row_T = IN_TILES<X> ? padded : 1, column_T = IN_TILES<X> ? 1 : D;
-        Buffer<X> Q_columns(IN_TILES<X> * padded * D), dO_columns(IN_TILES<X> * padded * D);
-        X *Q_T = IN_TILES<X> ? Q_columns : Q, *dO_T = IN_TILES<X> ? dO_columns : dO;
+        const long row_T = AMX ? padded : 1, column_T = AMX ? 1 : D;
+        Buffer<X> Q_columns(AMX * padded * D), dO_columns(AMX * padded * D);
+        X *Q_T = AMX ? Q_columns : Q, *dO_T = AMX ? dO_columns : dO;
         Buffer dQ(padded * D_PADDED), log_sum(padded), delta(padded);
         alignas(64) X K[TILE * D_PADDED] = {}, K_columns[D * TILE] = {}, V_columns[D * TILE] = {};
         alignas(64) float dK[D * TILE], dV[D * TILE];  // in columns as well
         alignas(64) float logits[BLOCK * TILE], dweights[BLOCK * TILE];
         alignas(64) X weights[BLOCK * TILE], dlogits[BLOCK * TILE], separate[BLOCK * TILE];
-        X *dlogit_rows = G<X> > 1 ? separate : dlogits;
+        X *dlogit_rows = PAIR > 1 ? separate : dlogits;
         const auto transposed = [&](long t, long d) { return d * row_T + t * column_T; };
-        read<X>(Q, q.head(b, h), 0, n.T, q.t, row);
-        if (IN_TILES<X>) read(Q_T, q.head(b, h), 0, n.T, q.t, transposed);
-        read<X>(dO, dout.head(b, h), 0, n.T, dout.t, row);
-        if (IN_TILES<X>) read(dO_T, dout.head(b, h), 0, n.T, dout.t, transposed);
+        read(Q, q.head(b, h), 0, n.T, q.t, row);
+        if (AMX) read(Q_T, q.head(b, h), 0, n.T, q.t, transposed);
+        read(dO, dout.head(b, h), 0, n.T, dout.t, row);
+        if (AMX) read(dO_T, dout.head(b, h), 0, n.T, dout.t, transposed);
         for (long t = 0; t < n.T; t++) {
             const E *x = out.head(b, h) + t * out.t, *dx = dout.head(b, h) + t * dout.t;
             __builtin_prefetch(x + AHEAD * out.t);
             alignas(64) float products[D_PADDED] = {};
-            for (int d = 0; d < D; d++) products[d] = to_float(x[d]) * to_float(dx[d]);
+            for (int d = 0; d < WIDTH; d++) products[d] = to_float(x[d]) * to_float(dx[d]);
             vec total = {};
             for (int d = 0; d < D_PADDED; d += W) total += load(products + d);
             delta[t] = sum(total);
@@ -279,9 +268,9 @@ static void backward(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E>
         }
         for (long j0 = 0; j0 < n.T; j0 += TILE) {
             const long j1 = std::min(j0 + TILE, n.T);
-            read(K, k.head(b, h), j0, j1, k.t, factor_row<X>);
-            read(K_columns, k.head(b, h), j0, j1, k.t, factor_column<X, TILE>);
-            read(V_columns, v.head(b, h), j0, j1, v.t, factor_column<X, TILE>);
+            read(K, k.head(b, h), j0, j1, k.t, factor_row);
+            read(K_columns, k.head(b, h), j0, j1, k.t, factor_column<TILE>);
+            read(V_columns, v.head(b, h), j0, j1, v.t, factor_column<TILE>);
             memset(dK, 0, sizeof dK);
             memset(dV, 0, sizeof dV);
             const long last = std::upper_bound(first.begin(), first.begin() + n.T, j1 - 1) - first.begin();
@@ -290,16 +279,18 @@ static void backward(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E>
                 const long begin = std::max(0L, first[i] - j0) / WIDE * WIDE;
                 const long end = std::min(long(TILE), (i + BLOCK - j0 + WIDE - 1) / WIDE * WIDE);
                 for (long j = begin; j < end; j += WIDE)
-                    for (long r = 0; r < BLOCK; r += R) {
-                        const long from = (i + r) * D, to = r * TILE + j;
-                        product<R, VECS, false>(logits + to, TILE, Q + from, D, 1, K_columns + j * G<X>, TILE * G<X>, D);
-                        product<R, VECS, false>(dweights + to, TILE, dO + from, D, 1, V_columns + j * G<X>, TILE * G<X>, D);
+                    for (long r = 0; r < BLOCK; r += ROWS) {
+                        const X *Q_rows = Q + (i + r) * D, *dO_rows = dO + (i + r) * D;
+                        const X *K_part = K_columns + j * PAIR, *V_part = V_columns + j * PAIR;
+                        const long to = r * TILE + j;
+                        product<ROWS, VECS, false>(logits + to, TILE, Q_rows, D, 1, K_part, TILE * PAIR, D);
+                        product<ROWS, VECS, false>(dweights + to, TILE, dO_rows, D, 1, V_part, TILE * PAIR, D);
                     }
                 const bool all_visible = j0 + end - 1 <= i && j0 + begin >= first[i + BLOCK - 1];
-                for (long r = 0; r < BLOCK; r += G<X>)
+                for (long r = 0; r < BLOCK; r += PAIR)
                     for (long j = begin; j < end; j += W) {
-                        vec weight[G<X>], dlogit[G<X>];
-                        for (int g = 0; g < G<X>; g++) {
+                        vec weight[PAIR], dlogit[PAIR];
+                        for (int g = 0; g < PAIR; g++) {
                             const long t = i + r + g, at = (r + g) * TILE + j;
                             weight[g] = exp_vec(load(logits + at) - log_sum[t]);
                             if (!all_visible) {
@@ -308,21 +299,24 @@ static void backward(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E>
                                 weight[g] = visible ? weight[g] : vec{};
                             }
                             dlogit[g] = weight[g] * (load(dweights + at) - delta[t]);
-                            if (G<X> > 1) store(dlogit_rows + at, dlogit[g]);
+                            if (PAIR > 1) store(dlogit_rows + at, dlogit[g]);
                         }
-                        store_factor(weights + r * TILE + j * G<X>, weight);
-                        store_factor(dlogits + r * TILE + j * G<X>, dlogit);
+                        store_factor(weights + r * TILE + j * PAIR, weight);
+                        store_factor(dlogits + r * TILE + j * PAIR, dlogit);
                     }
                 for (long j = begin; j < end; j += WIDE)
-                    for (long d = 0; d < D; d += DR) {
+                    for (long d = 0; d < D; d += D_ROWS) {
                         const long from = d * row_T + i * column_T, to = d * TILE + j;
-                        product<DR, VECS, true>(dV + to, TILE, dO_T + from, row_T, column_T, weights + j * G<X>, TILE * G<X>, BLOCK);
-                        product<DR, VECS, true>(dK + to, TILE, Q_T + from, row_T, column_T, dlogits + j * G<X>, TILE * G<X>, BLOCK);
+                        product<D_ROWS, VECS, true>(dV + to, TILE, dO_T + from, row_T, column_T, weights + j * PAIR,
+                                                    TILE * PAIR, BLOCK);
+                        product<D_ROWS, VECS, true>(dK + to, TILE, Q_T + from, row_T, column_T, dlogits + j * PAIR,
+                                                    TILE * PAIR, BLOCK);
                     }
-                for (long r = 0; r < BLOCK; r += R)
+                for (long r = 0; r < BLOCK; r += ROWS)
                     for (long d = 0; d < D_PADDED; d += D_VECS * W)
-                        product<R, D_VECS, true>(dQ + (i + r) * D_PADDED + d, D_PADDED, dlogit_rows + r * TILE + begin, TILE, 1,
-                                                 K + begin * D_PADDED + d * G<X>, D_PADDED * G<X>, end - begin);
+                        product<ROWS, D_VECS, true>(dQ + (i + r) * D_PADDED + d, D_PADDED,
+                                                    dlogit_rows + r * TILE + begin, TILE, 1,
+                                                    K + begin * D_PADDED + d * PAIR, D_PADDED * PAIR, end - begin);
             }
             write(dk.head(b, h), j0, j1, dk.t, dK, column<TILE>);
             write(dv.head(b, h), j0, j1, dv.t, dV, column<TILE>);
@@ -331,15 +325,9 @@ static void backward(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E>
     }
 }
 
-#define EXPORT(NAME, E)                                                                                 \
-    extern "C" void forward_##NAME(long B, long T, long H, const int32_t *first_key, float *lse,        \
-                                   const Heads<E> *x) {                                                 \
-        forward(Shape{B, T, H, first_key}, lse, x[0], x[1], x[2], x[3]);                                \
-    }                                                                                                   \
-    extern "C" void backward_##NAME(long B, long T, long H, const int32_t *first_key, const float *lse, \
-                                    const Heads<E> *x) {                                                \
-        backward(Shape{B, T, H, first_key}, lse, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);       \
-    }
-
-EXPORT(float32, float)
-EXPORT(bfloat16, bf16)
+extern "C" void attention_forward(long B, long T, long H, const int32_t *first_key, float *lse, const Heads *x) {
+    forward(Shape{B, T, H, first_key}, lse, x[0], x[1], x[2], x[3]);
+}
+extern "C" void attention_backward(long B, long T, long H, const int32_t *first_key, const float *lse, const Heads *x) {
+    backward(Shape{B, T, H, first_key}, lse, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
+}
