@@ -360,7 +360,10 @@ def remedy_for(error: RuntimeError | MemoryError, config: TrainConfig, ranks: Ra
     # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, a plain RuntimeError on a CPU.
     is_memory_error = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     if is_memory_error or "can't allocate memory" in str(error):
-        batch_size = max(1, config.batch_size // 2)
+        n = config.batch_size
+        if n == 1:
+            return f"out of memory; try a smaller --block_size ({reason})"
+        batch_size = max(divisor for divisor in range(1, n) if n % divisor == 0)
         n_batches = config.sequences_per_step // batch_size
         smaller = f"--batch_size={batch_size} --grad_accum_steps={n_batches}"
         return f"out of memory; try {smaller} ({reason})"

@@ -25,9 +25,10 @@ from nanostories.device import no_compile_reason
 from nanostories.training import log
 from nanostories.training.config import TrainConfig
 from nanostories.training.data_order import Windows, load_corpus, story_windows
+from nanostories.training.distributed import SINGLE_PROCESS
 from nanostories.training.run_directory import LOG_COLUMNS
 from nanostories.training.state import TrainingState
-from train import train
+from train import remedy_for, train
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -232,3 +233,17 @@ def test_mistakes_get_one_line_and_lose_nothing(config, tmp_path, command_line):
         said, _ = command_line(train_module, tmp_path)(*arguments(config, *flags.split()))
         assert message in said and "\n" not in said
         assert snapshot(run.parent) == before
+
+
+@pytest.mark.parametrize(
+    "batch_size, advice",
+    [
+        (6, "--batch_size=3 --grad_accum_steps=2 "),
+        (5, "--batch_size=1 --grad_accum_steps=5 "),
+        (1, "a smaller --block_size "),
+    ],
+)
+def test_out_of_memory_proposes_smaller_batches_for_the_same_step(batch_size, advice):
+    config = TrainConfig(batch_size=batch_size, grad_accum_steps=1)
+    said = remedy_for(MemoryError("no more"), config, SINGLE_PROCESS)
+    assert said == f"out of memory; try {advice}(no more)"
