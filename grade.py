@@ -140,7 +140,8 @@ def grade_runs(args: argparse.Namespace) -> None:
     if left_out:
         names = ", ".join(sorted(left_out))
         print(
-            f"without the kept grades by {names}; naming --judge (and --question) adds them, free"
+            f"without kept replies of {names}; naming --judge (and --question) adds them, and asks"
+            " only for what is missing (--dry_run says how much)"
         )
     if stopped:
         raise stopped

@@ -130,15 +130,15 @@ def patch_answers(model: Model, backend, texts: Sequence[str], out: Path) -> Non
 
     heads = []
     for (layer, head), share in np.ndenumerate(patching.heads.double()):
-        heads.append({"head": f"{layer}.{head}", "brought_back": share})
-    heads.sort(key=lambda row: -row["brought_back"])
+        heads.append({"head": f"{layer}.{head}", "brought back": share})
+    heads.sort(key=lambda row: -row["brought back"])
     after_first, after_second = patching.leads
     about = (
         f"The first answer's logit minus the second's is {after_first:+.2f} after the first text,"
         f" {after_second:+.2f} after the second. Brought back: the share of this distance, if the"
         " second text is read with the head's output on the first."
     )
-    table = Table("Heads", heads, {"brought_back": ".2f"}, about=about, facts={"kind": "patching"})
+    table = Table("Heads", heads, {"brought back": ".2f"}, about=about, facts={"kind": "patching"})
     pieces = [pieces_of(backend.tokenizer, ids) for ids in prompts]
     picture = patching_picture(model.label(out), patching, pieces)
     save(out / "patching.json", "interpret.py --patch", [table], [], model.files, picture)

@@ -424,6 +424,8 @@ def print_summary(directory: Path) -> None:
         sizes = [f"{split[unit]:,} {unit}" for unit in ("stories", "tokens", "bytes")]
         print(f"{name}: {', '.join(sizes)}")
     print(", ".join(f"{n:,} {step}" for step, n in meta["cleaning"].items() if n))
+    first = next(iter(load_stories(directory, "train")[1]))
+    print(f"the first story begins: {' '.join(first.split())[:80]}")
     for warning in warnings(meta):
         print(f"WARNING {warning}")
     print(f"wrote {directory}; next: {next_command(directory, meta)}")
@@ -519,7 +521,8 @@ def main() -> None:
             remedy = "for the loss on unseen texts, give whole ones by --val"
             print(f"Pieces of one text may be in both splits; {remedy}")
         if args.headers:
-            consequence = 'rows without "words" of their own get only those in English lists'
+            rows = 'rows without "words" of their own, if any,'
+            consequence = f"{rows} get only those in English lists"
             warning = language_warning(load_stories(directory, "val")[1], consequence)
             if warning:
                 print(warning)

@@ -266,7 +266,7 @@ def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) ->
                 "held-out": count_of(flag, analysis.baseline_flags),
             }
             flag_rows.append(first_cells | cells)
-        passages += flags.flagged_rows(label, analysis.csv_rows)
+        passages += flags.flagged_rows(first_cells, analysis.csv_rows)
     counted = "once per text" if args.counting == "set" else "as often as it occurs"
     about = (
         f"ROUGE-{args.k}: each {args.k}-gram of words counts {counted}."
@@ -297,15 +297,20 @@ def sampled_alike(a: Analysis, b: Analysis) -> bool:
     return all(a.settings[name] == b.settings[name] for name in SAMPLING_SETTINGS)
 
 
-def difference_of_splits(validation: Analysis, training: Analysis) -> Table:
-    """Of one run's completions of training and of validation stories: memorization."""
+def differences_of_splits(analyses: list[Analysis], base: Path) -> list[dict]:
+    """Rows, of each run's completions of training and of validation stories: memorization."""
+    of_validation = {analysis.run: analysis for analysis in analyses if analysis.set_name == EVAL}
     rows = []
-    for name, metric in training.metrics.items():
-        if name in validation.metrics:
-            pair = Metric("", metric.completions, validation.metrics[name].completions)
-            rows.append({"metric": metric.title, "difference": pair.cells()["difference"]})
-    title = "Training minus validation stories: memorization"
-    return Table(title, rows, {"difference": ".3f"}, facts={"kind": "memorization"})
+    for training in analyses:
+        validation = of_validation.get(training.run)
+        if training.set_name != TRAIN or not validation or not sampled_alike(validation, training):
+            continue
+        for name, metric in training.metrics.items():
+            if name in validation.metrics:
+                pair = Metric("", metric.completions, validation.metrics[name].completions)
+                cells = {"run": label_of(training.run, base), "metric": metric.title}
+                rows.append(cells | {"difference": pair.cells()["difference"]})
+    return rows
 
 
 def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]:
@@ -314,7 +319,8 @@ def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]
         if analysis.n_verbatim:
             lines.append(
                 f"{analysis.label}: {analysis.n_verbatim} held-out excerpts are in the training set"
-                " word for word; if the splits share stories, prepare the corpus again"
+                " word for word, as stock phrases are; `python rouge.py` of the corpus says whether"
+                " the splits share whole stories"
             )
         n_copies = analysis.baseline_flags.count("copy")
         if n_copies > 3 * flags.FALSE_ALARMS * len(analysis.baseline_flags):
@@ -402,13 +408,11 @@ def save_results(
     from nanostories.novelty.histograms import histograms  # here, as matplotlib is slow to import
 
     tables = tables_of(analyses, path.parent, args)
-    is_one_run = len({analysis.run for analysis in analyses}) == 1
-    by_set = {analysis.set_name: analysis for analysis in analyses}
-    if is_one_run and EVAL in by_set and TRAIN in by_set:
-        validation = by_set[EVAL]
-        training = by_set[TRAIN]
-        if sampled_alike(validation, training):
-            tables.append(difference_of_splits(validation, training))
+    differences = differences_of_splits(analyses, path.parent)
+    if differences:
+        title = "Training minus validation stories: memorization"
+        facts = {"kind": "memorization"}
+        tables.append(Table(title, differences, {"difference": ".3f"}, facts=facts))
     sources = [set_file(analysis.run, analysis.set_name) for analysis in analyses]
     runs = {analysis.label: analysis.metrics for analysis in analyses}
     figure = histograms(runs, IN_PICTURE)

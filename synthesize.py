@@ -39,7 +39,7 @@ from nanostories.corpus.word_forms import SPEECH, uses_word
 from nanostories.files import append_json, lock, read_json_lines
 from nanostories.results import Table, save
 from nanostories.tables import read_user_table
-from nanostories.text import split_sentences, words_of
+from nanostories.text import REFUSAL, split_sentences, words_of
 
 PROMPTS = Path(__file__).parent / "prompts"
 KINDS = ("noun", "verb", "adjective")
@@ -47,12 +47,6 @@ P_FEATURE = 1 / 3  # probability of each feature
 ATTEMPTS = 3  # requests for one story, until it is given up
 WORDS = PROMPTS / "words.csv"
 FEWEST_WORDS = 40  # refusals in any language are mostly shorter
-# Long refusals in English, by one of their first two sentences. Of 35,093 TinyStories, none begins
-# like this.
-REFUSAL = re.compile(
-    r"""([^.!?"“”]*[.!?]\s+)?[^.!?"“”]*\b(I|AI|language model)\b[^.!?"“”]*\b(sorry|apologi[sz]e|"""
-    r"""can ?not|can[’']t|won[’']t|unable|not able|decline|refuse|comfortable)\b"""
-)
 SUMMARY = "Summary:"  # as in the published Instruct texts
 
 

@@ -32,7 +32,7 @@ from nanostories.corpus.sources import BUILTIN
 from nanostories.corpus.token_files import load_meta
 from nanostories.device import set_up_device
 from nanostories.generation.backends import load_backend, stream_story
-from nanostories.generation.prompts import Sampling, openings
+from nanostories.generation.prompts import Sampling, header_words, openings
 from nanostories.kernels.attention import story_starts
 from nanostories.training import run_directory
 from nanostories.training.bigram_init import add_bigram_embeddings
@@ -53,6 +53,7 @@ from nanostories.variants import MODELS
 from nanostories.variants.contrastive import Contrastive, sentence_ends
 
 EVAL_BATCH_SIZE = 32  # windows; at most batch_size, which fits in memory
+EXAMPLE_WORDS = ("hide, fox, little", "jump, frog, red")  # where the stories have no own ones
 FEW_STEPS = 400  # after fewer, even a small model knows hardly more than frequent words
 RESUME_HINT = "--resume continues from the last checkpoint, if there is one"
 # (inputs, targets), (B, T) each -> mean loss in nats
@@ -333,16 +334,29 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     data = Path(config.data_dir, config.data)
     prompt = ""
     if "headers" in load_meta(data):
-        prompt = instruct_headers.format_header({"words": "hide, fox, little"})
-        flags = '--words "jump, frog, red"'
+        words, other_words = [*header_words(data, 2), *EXAMPLE_WORDS][:2]
+        prompt = instruct_headers.format_header({"words": words})
+        flags = f"--words {shlex.quote(other_words)}"
     else:
         (opening,) = openings(data, 1)
         flags = f"--prompt {shlex.quote(opening)}"
     print()
     backend = load_backend(open_model(str(run)), config.device)
     stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
+    print(f"\nEverything is in {run}/ (loss curve: loss.png)")
+    print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
+
+
+def remark_on(run: Path, config: TrainConfig) -> None:
+    """Whether the training was too long, or too short."""
+    log = run_directory.read_log(run / "log.csv")
+    losses = {int(row["step"]): float(row["val_loss"]) for row in log if row["val_loss"]}
+    best = min(losses, key=losses.get)
+    if losses[max(losses)] > 1.02 * losses[best]:
+        print(f"\nThe validation loss was lowest at step {best:,}, whose weights other commands")
+        print("read (best.pt), and has risen since: fewer --epochs may do as well.")
     if config.max_minutes:
-        steps = int(run_directory.read_log(run / "log.csv")[-1]["step"])
+        steps = int(log[-1]["step"])
         if steps < min(FEW_STEPS, read_run(run)["max_steps"]):
             print(f"\nWARNING: {config.max_minutes:g} minutes were only {steps} steps, too few")
             print("to learn much: give it a longer --max_minutes, or a machine that is less busy")
@@ -350,8 +364,6 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
                 short = config.block_size // 4
                 print(f"All of these read {short} tokens at most; stories may fall apart after")
                 print("them. With so few steps, --short_window_steps=0 reads longer ones at once.")
-    print(f"\nEverything is in {run}/ (loss curve: loss.png)")
-    print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 
 
 def remedy_for(error: RuntimeError | MemoryError, config: TrainConfig, ranks: Ranks) -> str | None:
@@ -389,6 +401,7 @@ def main():
                 raise
             sys.exit(f"{name}: {remedy}")
         if ranks.rank == 0 and finished:
+            remark_on(run, config)
             tell_a_story(run, config)
         elif ranks.rank == 0:
             command = f"python train.py --resume {shlex.quote(str(run))}"

@@ -19,7 +19,7 @@ import math
 import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from nanostories.cli import UserError
@@ -29,6 +29,7 @@ from nanostories.tables import table_text
 FORMAT = 1
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of notes
 MISSING = "–"
+MOST_DIFFERENCES = 30  # that a terminal shows, clear or not
 
 # A text, a number, nothing, or a value with the ends of its 95% interval: [value, low, high].
 Cell = str | float | None | Sequence[float]
@@ -189,6 +190,13 @@ def to_text(result: Result) -> str:
     for table in result.tables:
         if table.facts.get("kind") == "definitions":
             continue
+        if "clear" in table.columns and len(table.rows) > MOST_DIFFERENCES:
+            clear = [row for row in table.rows if row["clear"] == "yes"]
+            n_others = len(table.rows) - len(clear)
+            about = (
+                f"{table.about} {n_others} that are not clear are left out; the report has them."
+            )
+            table = replace(table, rows=clear, about=about)
         parts.append(table.title)
         if table.rows:
             parts.append(table_text(*cells_of(table), is_number=number_columns(table)))

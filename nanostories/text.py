@@ -33,6 +33,12 @@ DOUBLE_QUOTES = regex.compile('["“”「」]')
 # An apostrophe within a word is neither of these.
 OPENING_SINGLE_QUOTE = regex.compile(r"(?<![\p{L}\d])['‘]")
 CLOSING_SINGLE_QUOTE = regex.compile(r"(?<=[,.!?])['’]")
+# Of an English chat model, by one of its first two sentences. Of 35,093 TinyStories, none begins
+# like this.
+REFUSAL = regex.compile(
+    r"""([^.!?"“”]*[.!?]\s+)?[^.!?"“”]*\b(I|AI|language model)\b[^.!?"“”]*\b(sorry|apologi[sz]e|"""
+    r"""can ?not|can[’']t|won[’']t|unable|not able|decline|refuse|comfortable)\b"""
+)
 # After a lower-case word or a comma: where a sentence or a quotation begins, a capital says
 # nothing.
 MID_SENTENCE_WORD = regex.compile(r"(?<=[\p{Ll},] )\p{L}[\p{L}\p{M}\p{N}]*")

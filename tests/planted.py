@@ -29,10 +29,10 @@ from nanostories.tables import read_table, table_text
 EACH = 100  # planted of each kind
 
 
-def write_corpus(directory: Path, training: list[str], validation: list[str]) -> Path:
+def write_corpus(directory: Path, training: list[str], validation: list[str], **facts) -> Path:
     directory.mkdir(parents=True)
     tokenizer = gpt2()
-    meta = dict(format=FORMAT, source=["tests"], splits={}, cleaning={})
+    meta = dict(format=FORMAT, source=["tests"], splits={}, cleaning={}) | facts
     meta |= dict(vocab_size=tokenizer.vocab_size, vocabulary=tokenizer.vocabulary)
     for split, stories in dict(train=training, val=validation).items():
         data = tokenizer.encode_stories(stories).astype("<u2").tobytes()

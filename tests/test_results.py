@@ -48,6 +48,16 @@ def test_a_result_is_the_same_after_saving_and_is_shown(tmp_path, capsys):
         assert line in text
 
 
+def test_a_terminal_shows_the_clear_ones_of_many_differences(tmp_path, capsys):
+    rows = [{"run": f"{i} minus x", "clear": "yes" if i % 10 == 0 else "no"} for i in range(40)]
+    for n, shown in ((30, 30), (40, 4)):
+        save(tmp_path / "grades.json", "grade.py", [Table("Differences", rows[:n])])
+        printed = capsys.readouterr().out
+        assert printed.count("minus x") == shown
+        assert len(load(tmp_path / "grades.json").tables[0].rows) == n
+    assert "36 that are not clear are left out" in printed
+
+
 def test_html_is_escaped(tmp_path):
     result = save(tmp_path / "x.json", "grade.py", [table(about="<i>")], ["<script>"])
     page = to_html(result)

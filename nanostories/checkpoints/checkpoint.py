@@ -98,6 +98,12 @@ def save_checkpoint(path: Path, checkpoint: dict) -> None:
     write_bytes(path, buffer.getbuffer())
 
 
+def weights_identity(model: "GPTNeo") -> str:
+    """Tells these weights from others of the same name."""
+    total = sum(p.double().abs().sum().item() for p in model.parameters())
+    return f"{total:.12e}"
+
+
 def from_checkpoint(checkpoint: dict) -> "GPTNeo":
     """The model of a checkpoint, in eval mode."""
     from model import GPTNeoConfig

@@ -6,6 +6,7 @@ cleaned.
 'Once upon a time…'
 """
 
+import codecs
 import csv
 import gzip
 import itertools
@@ -42,6 +43,7 @@ DOWNLOADS = {
     "instruct-ood": INSTRUCT,
 }
 ENDINGS = (".txt", ".jsonl", ".csv", ".txt.gz", ".jsonl.gz", ".csv.gz", ".parquet")
+CONVERT = "convert it, as in iconv -f CP1252 -t UTF-8 OLD.txt > NEW.txt (CP1251 if it is Cyrillic)"
 COLUMNS = ("text", "story")  # in which stories are looked for
 BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
 CORPORA = (*DOWNLOADS, *BUILTIN)
@@ -148,18 +150,22 @@ def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[s
     """The file's text, split at each separator; the last piece only if it is not blank."""
     open_file = gzip.open if path.suffix == ".gz" else open
     rest = ""
-    with open_file(path, "rt", encoding="utf-8-sig", errors=errors, newline="") as file:
-        try:
+    try:
+        with open_file(path, "rb") as file:
+            is_utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        encoding = "utf-16" if is_utf16 else "utf-8-sig"
+        with open_file(path, "rt", encoding=encoding, errors=errors, newline="") as file:
             # Blocks grow with the rest: otherwise a long line takes n² time.
             while block := file.read(max(1 << 20, len(rest))):
+                if block.count("\0") > len(block) / 10:
+                    raise UserError(f"{path}: full of NUL characters, so not UTF-8; {CONVERT}")
                 *complete, rest = (rest + block).split(separator)
                 yield from complete
-        except UnicodeDecodeError:
-            remedy = "convert it, as in iconv -f CP1252 -t UTF-8 OLD.txt > NEW.txt"
-            raise UserError(f"{path}: not UTF-8 text, {first_bad_byte(path)}; {remedy}") from None
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            remedy = "download or compress it again"
-            raise UserError(f"{path}: broken gzip ({error}); {remedy}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8 text, {first_bad_byte(path)}; {CONVERT}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        remedy = "download or compress it again"
+        raise UserError(f"{path}: broken gzip ({error}); {remedy}") from None
     if rest.strip():
         yield rest
 
@@ -187,11 +193,15 @@ def json_rows(path: Path) -> Iterator[tuple[str, dict]]:
 
 
 def csv_rows(path: Path) -> Iterator[tuple[str, dict]]:
-    """("row 7", its cells by the names in the first line)"""
+    """("row 7", its cells by the names in the first line), separated by commas, semicolons or
+    tabs"""
     # Lines end where the file says, also inside quotes.
     lines = (line + "\n" for line in split_file(path, "\n"))
+    names = next(lines, "")
+    delimiter = max(",;\t", key=names.count)
+    rows = csv.DictReader(itertools.chain([names], lines), delimiter=delimiter)
     try:
-        for number, row in enumerate(csv.DictReader(lines), 1):
+        for number, row in enumerate(rows, 1):
             yield f"row {number}", row
     except csv.Error as error:  # such as a cell of more than 131,072 characters
         raise UserError(f"{path}: not CSV that can be read ({error})") from None
@@ -229,7 +239,7 @@ def stories_of_rows(
         else:
             name = next((name for name in columns if name in row), None)
             if not name:
-                problem = f"no {' or '.join(columns)} in its columns {', '.join(map(str, row))}"
+                problem = f"no {' or '.join(columns)} in its columns {', '.join(filter(None, row))}"
             elif not isinstance(row[name], str | None):
                 problem = f"its column {name} has {row[name]!r}, which is not text"
         if problem:

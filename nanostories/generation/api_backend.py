@@ -11,7 +11,7 @@ from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.generation.api_client import ApiClient, RequestFailed
 from nanostories.generation.prompts import Continuation, Key, Sampling
-from nanostories.text import SPACELESS
+from nanostories.text import DOUBLE_QUOTES, REFUSAL, SPACELESS
 
 # The last character of a prompt and the first one of a reply, if a space belongs between them.
 TWO_WORDS = regex.compile(rf"[^\s{SPACELESS}。、，！？\p{{Ps}}\p{{Pi}}](?![{SPACELESS}])\w")
@@ -71,7 +71,8 @@ class ApiBackend:
 
         async def write(key: Key) -> Continuation:
             prompt = prompts[key]
-            reply = await self.client.chat(allow_cut=True, **self.request(prompt, key, sampling))
+            request = self.request(prompt, key, sampling)
+            reply = await self.client.chat(allow_cut=True, check=require_story, **request)
             text = reply.text
             # Chat models drop the space between words.
             if TWO_WORDS.match(prompt[-1:] + text[:1]):
@@ -92,3 +93,11 @@ class ApiBackend:
             listed = "; ".join(f"prompt_index {i}: {why}" for i, why in self.failures.items())
             kept = "the other stories are kept, and the same command asks for these again"
             raise UserError(f"some requests failed ({kept}): {listed}")
+
+
+def require_story(reply: str) -> None:
+    """UserError if an English model declines instead of telling. A story may say the same, but not
+    as its first word, or in quotation marks."""
+    declines = reply.lstrip().startswith(("I ", "I'", "I’", "As an AI", "Sorry", "Unfortunately"))
+    if declines and REFUSAL.match(reply) and not DOUBLE_QUOTES.search(reply):
+        raise UserError("refused")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from model import GPTNeo
-from nanostories.checkpoints.checkpoint import from_checkpoint
+from nanostories.checkpoints.checkpoint import from_checkpoint, weights_identity
 from nanostories.checkpoints.huggingface import HF_KEYS, load_model, model_directory
 from nanostories.checkpoints.models import Model
 from nanostories.checkpoints.other_architectures import load_other
@@ -38,8 +38,7 @@ class LocalBackend:
 
     def identity(self) -> dict:
         """Goes into each row of a set, to tell these weights from others of the same name."""
-        total = sum(p.double().abs().sum().item() for p in self.model.parameters())
-        return {"weights": f"{total:.12e}"}
+        return {"weights": weights_identity(self.model)}
 
     def encode(self, prompt: str) -> list[int]:
         """At least one token, as a model needs; trailing spaces are dropped, as they belong to the

@@ -85,6 +85,13 @@ def openings(directory: Path, n: int) -> list[str]:
     return list(found.values())[:n]
 
 
+def header_words(directory: Path, n: int) -> list[str]:
+    """What the headers of n validation stories ask for, such as "hide, fox, little"."""
+    texts = itertools.islice(load_stories(directory, "val")[1], 200)
+    fields = [headed.fields for headed in map(instruct_headers.read, texts) if headed]
+    return [names["words"] for names in fields if "words" in names][:n]
+
+
 def evaluation_prompts(
     directory: Path,
     n: int,

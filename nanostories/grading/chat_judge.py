@@ -105,6 +105,8 @@ def read_reply(text: str, names: Sequence[str] = ()) -> dict[str, float]:
     "score 1", "score 2", … UserError if a score is missing, out of range or in words. An age that
     is missing or unclear is left out: the scores are paid for, and good without it."""
     found = json_in(text)
+    if not found:
+        raise UserError("no scores in JSON (--question scores asks for nothing but numbers)")
     if isinstance(found, list):
         names = names or [f"score {i + 1}" for i in range(len(found))]
         found = dict(zip(names, found)) if len(names) == len(found) else {}

@@ -23,7 +23,7 @@ from nanostories.grading.scores import (
     is_likelihood_judge,
     score_of,
 )
-from nanostories.grading.stories import SAMPLING, Story
+from nanostories.grading.stories import Story, different_settings
 from nanostories.results import Table
 from nanostories.statistics import Estimate, difference_rows, estimate
 
@@ -146,7 +146,7 @@ class Comparison:
         with the true endings of its prompts."""
         if not self.failures_differ:
             for a, b in itertools.combinations(self.others, 2):
-                if a.sampling == b.sampling:
+                if not different_settings([a, b]):
                     yield a.name, b.name
         for run in self.others if self.judge else ():
             yield run.name, TRUE_ENDING
@@ -217,12 +217,12 @@ class Comparison:
                 f"{self.judge} graded more stories of some runs than of others, so runs are not"
                 " compared; the same command asks for the others again"
             )
-        settings = dict(zip(SAMPLING, zip(*(run.sampling for run in self.others))))
-        unlike = [name for name, values in settings.items() if len(set(values)) > 1]
+        unlike = different_settings(self.others)
         if unlike and not self.judge:  # once for the group
             yield (
                 f"{self.group.title}: sampled with different {', '.join(unlike)}; only runs that"
-                " were sampled alike are compared"
+                " were sampled alike are compared (a limit that cut none of their stories is no"
+                " difference)"
             )
 
     def judge_warnings(self) -> Iterator[str]:

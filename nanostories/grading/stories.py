@@ -63,10 +63,8 @@ class Run:
         self.rows = rows  # the first completion of each prompt, then the second ones, …
         self.stories = [story_of(row) for row in rows]
         self.prompts = list(dict.fromkeys(story.prompt for story in self.stories))
-        settings = {name: rows[0].get(name) for name in SAMPLING}
-        if all(row.get("finished") for row in rows):  # the limit has cut none of them
-            settings["max_new_tokens"] = None
-        self.sampling = tuple(settings.values())
+        self.sampling = {name: rows[0].get(name) for name in SAMPLING}
+        self.is_uncut = all(row.get("finished") for row in rows)  # by max_new_tokens
 
     @cached_property
     def model(self) -> Model | None:
@@ -81,6 +79,14 @@ class Run:
     @cached_property
     def corpus(self) -> Path | None:
         return self.model.evaluation_corpus() if self.model else None
+
+
+def different_settings(runs: Sequence[Run]) -> list[str]:
+    """Those of SAMPLING in which the runs differ. Limits that cut none of their stories are no
+    difference."""
+    ignored = "max_new_tokens" if all(run.is_uncut for run in runs) else ""
+    values = {name: {run.sampling[name] for run in runs} for name in SAMPLING}
+    return [name for name in SAMPLING if len(values[name]) > 1 and name != ignored]
 
 
 def by_numbers(path: Path) -> list[str | int]:

@@ -98,7 +98,7 @@ def neurons_table(neurons: list[dict]) -> Table:
             row["neurons"] = counts[kind]
             if not counts[kind]:
                 notes[kind] = "no neuron prefers it strongly, or too few words to tell"
-        row["most selective"] = f"{neuron['layer']}.{neuron['neuron']}"
+        row["most selective (layer.neuron)"] = f"{neuron['layer']}.{neuron['neuron']}"
         tokens = dict.fromkeys(visible(neuron[f"token_{rank}"]) for rank in PEAKS)
         row["fires most on"] = " · ".join(tokens)
         row["activation"] = neuron["activation_1"]

@@ -45,7 +45,7 @@ def chunked_loss(
     `with_gradients`)."""
     head = weight.to(dtype)
     losses = []
-    dx = torch.empty_like(x)
+    dx = torch.zeros_like(x)
     dweight = torch.zeros_like(weight)
     for i in range(0, len(x), CHUNK):
         chunk = slice(i, i + CHUNK)

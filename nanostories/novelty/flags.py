@@ -110,12 +110,12 @@ def describe_completions(
     return sorted(csv_rows, key=lambda row: (order.index(row["flag"]), -row["span_length"]))
 
 
-def flagged_rows(run: str, csv_rows: list[dict]) -> list[dict]:
-    """The first flagged completions of a run, for a table."""
+def flagged_rows(first_cells: dict, csv_rows: list[dict]) -> list[dict]:
+    """The first flagged completions of a set, for a table, after these cells."""
     rows = []
     for row in csv_rows[:N_SHOWN]:
         if row["flag"]:
             cells = {column: row[column] for column in SHOWN}
             cells["span"] = " ".join(row["span"].split())[:LONGEST]
-            rows.append({"run": run} | cells)
+            rows.append(first_cells | cells)
     return rows

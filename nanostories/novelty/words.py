@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from nanostories.corpus.instruct_headers import story_tokens
 from nanostories.corpus.token_files import load_meta_and_tokens, stories_of
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.files import cache_directory, write_atomically
@@ -25,7 +26,7 @@ from nanostories.novelty.search import Stream
 from nanostories.text import MID_SENTENCE_WORD, WORD, names_among, words_of
 
 STORIES_PER_BLOCK = 5000
-RULES = 2  # in the names of kept files: count up whenever other words or names are read
+RULES = 3  # in the names of kept files: count up whenever other words or names are read
 MOST_TOKENS = 1 << 16  # different ones, as they are uint16
 
 
@@ -65,9 +66,12 @@ def passage(text: str, first: int, n: int) -> str:
 
 
 def open_corpus(directory: str | Path) -> WordCorpus:
-    """The training set of data/<name>/."""
+    """The training set of data/<name>/, without headers."""
     meta, tokens, held_out = load_meta_and_tokens(directory, "train", "val")
     tokenizer = Tokenizer(**meta["vocabulary"])
+    if "headers" in meta:  # instructions are no stories
+        tokens = tokens[story_tokens(tokens, tokenizer)]
+        held_out = held_out[story_tokens(held_out, tokenizer)]
     token_ends = np.flatnonzero(tokens == tokenizer.end_of_text)
     path = cache_directory() / "words" / f"{meta['splits']['train']['sha256'][:32]}-{RULES}.npz"
     if not path.exists():

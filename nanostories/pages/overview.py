@@ -35,6 +35,7 @@ ABOUT = {
     "consistency": "by {judge}, beside the true endings",
     "flagged as copies": "completions that copy a training story",
 }
+OF_STORIES = ("fluency", "consistency", "flagged as copies")
 BOLD = "Bold: certainly the best, as its 95% interval lies above those of all other runs."
 
 
@@ -49,12 +50,7 @@ def overview_section(files: ResultFiles) -> str:
             notes[training["run"], "bits per byte"] = done
         row = {"run": training["run"]}
         rows[path.parent] = row | {column: training.get(column) for column in FORMATS}
-    stories = {}
-    for path, samples in files.contents("samples/eval.jsonl", read_rows).items():
-        directory = path.parent.parent
-        stories[directory] = next(iter(samples.values()))
-        # of a model that was not trained here, or sampled at another temperature
-        rows.setdefault(directory, {"run": files.label(directory)} | dict.fromkeys(FORMATS))
+    stories, earlier = first_stories(files, rows)
     if not rows:
         return ""
     grades, judge = most_grades(files)
@@ -67,6 +63,8 @@ def overview_section(files: ResultFiles) -> str:
                 row = truth if path == grades else None
             if row and cell is not None and row.get(column) is None:
                 row[column] = cell
+                if row["run"] in earlier and column in OF_STORIES:
+                    note = "of stories by earlier weights; delete its samples/ and sample again"
                 if note or out_of_date:
                     notes[row["run"], column] = note or out_of_date
     table = Table("", list(rows.values()), FORMATS)
@@ -84,6 +82,33 @@ def overview_section(files: ResultFiles) -> str:
     remarks = [f"{run}, {column}: {note}." for (run, column), note in notes.items()]
     about = html.escape(" ".join([*meanings, BOLD, *remarks]))
     return f"{table_html(table, bold)}<p>{about}</p>{one_story_each(stories, rows)}"
+
+
+def first_stories(files: ResultFiles, rows: dict[Path, dict]) -> tuple[dict[Path, dict], set[str]]:
+    """A story of each directory that has some; the names of runs whose stories are by earlier
+    weights. Directories that are no runs get a row, too."""
+    stories = {}
+    earlier = set()
+    for path, samples in files.contents("samples/eval.jsonl", read_rows).items():
+        directory = path.parent.parent
+        story = next(iter(samples.values()))
+        stories[directory] = story
+        weights = files.read(directory / "best.pt", identity_of_checkpoint)
+        if weights and story.get("weights", weights) != weights:
+            earlier.add(files.label(directory))
+        # of a model that was not trained here, or sampled at another temperature
+        rows.setdefault(directory, {"run": files.label(directory)} | dict.fromkeys(FORMATS))
+    return stories, earlier
+
+
+def identity_of_checkpoint(path: Path) -> str:
+    from nanostories.checkpoints.checkpoint import (
+        from_checkpoint,
+        load_checkpoint,
+        weights_identity,
+    )
+
+    return weights_identity(from_checkpoint(load_checkpoint(path)))
 
 
 def most_grades(files: ResultFiles) -> tuple[Path | None, str]:

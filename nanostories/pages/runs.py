@@ -8,6 +8,7 @@ import statistics
 from pathlib import Path
 
 from nanostories.figures import svg_bytes
+from nanostories.files import read_json
 from nanostories.pages.html import image
 from nanostories.pages.result_files import ResultFiles
 from nanostories.results import Result, Table, to_html
@@ -28,7 +29,9 @@ def runs_section(files: ResultFiles) -> str:
     for path, log in files.contents("log.csv", read_curve).items():
         run = files.label(path.parent)
         logs[run] = log
-        facts[run] = files.read(path.with_name("best.pt"), run_facts) or {}
+        facts[run] = files.read(path.with_name("best.pt"), run_facts)
+        if not facts[run]:  # stopped before its first validation
+            facts[run] = files.read(path.with_name("config.json"), read_json) or {}
     if not logs:
         return ""
     data = {run: facts[run].get("data", "") for run in logs}

@@ -49,7 +49,7 @@ class TrainConfig:
     max_steps: int = 10_000
     epochs: float = 0.0  # if above 0, max_steps is computed: passes over the training windows
     # learning rates follow this clock, too
-    max_minutes: float = 0.0  # if above 0, stop after so many, not counting compiling, validation
+    max_minutes: float = 0.0  # if above 0, stop after so many in all, without compiling, validation
     # optimizer
     optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for matrices inside blocks only
     learning_rate: float = 5e-4

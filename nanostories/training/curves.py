@@ -56,8 +56,8 @@ def prepare_axes(axes: Axes, label: str, title: str) -> None:
     axes.set(xscale="log", yscale="log", xlabel=label, title=title)
     axes.grid(alpha=0.3)
     axes.tick_params(labelsize=8)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=TICKS))
+    for axis, subs in ((axes.xaxis, (1, 3)), (axes.yaxis, TICKS)):
+        axis.set_major_locator(LogLocator(subs=subs))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter("{x:g}")
 

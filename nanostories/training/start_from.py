@@ -34,6 +34,11 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, TrainConfig]:
         if now != before and name not in RESUME_MAY_CHANGE:
             problem = f"trained with {name}={before!r}"
             raise UserError(f"{path}: {problem}; it cannot be resumed with {name}={now!r}")
+    minutes = checkpoint["seconds"] / 60
+    if config.max_minutes != trained.max_minutes and 0 < config.max_minutes <= minutes:
+        remedy = "it counts from the beginning of the run, so give it more"
+        asked = f"--max_minutes={config.max_minutes:g}"
+        raise UserError(f"{path}: has {minutes:.1f} minutes, so {asked} adds none; {remedy}")
     return checkpoint, config
 
 

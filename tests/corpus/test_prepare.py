@@ -117,6 +117,27 @@ def test_every_kind_of_file_gives_the_same_stories(tmp_path, ending):
     assert found == sorted([*stories, "Of another file."])
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_cells_are_separated_as_spreadsheets_do(tmp_path, delimiter):
+    path = tmp_path / "stories.csv"
+    stories = [story for story in STORIES if END not in story]
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        rows = [["number", "text"], *([i, story] for i, story in enumerate(stories))]
+        csv.writer(file, delimiter=delimiter).writerows(rows)
+    assert prepared_stories(tmp_path, path) == sorted(stories)
+    named = "no tale in its columns number, text; --column"
+    with pytest.raises(SystemExit, match=named):
+        prepared_stories(tmp_path, path, "--column", "tale")
+
+
+def test_utf16_with_its_mark_is_read(tmp_path, capsys):
+    path = write_stories(tmp_path / "t.txt", STORIES)
+    stories = prepared_stories(tmp_path, path)
+    path.write_bytes(path.read_bytes().decode().encode("utf-16"))
+    assert prepared_stories(tmp_path, path) == stories
+    assert "the first story begins: " in capsys.readouterr().out
+
+
 def test_text_is_cut_rightly_wherever_a_block_ends(tmp_path):
     """Separators and many-byte characters that lie across the blocks that are read; a byte order
     mark."""

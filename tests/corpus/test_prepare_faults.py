@@ -21,6 +21,7 @@ GOOD = "".join(f"{story}\n{END}\n" for story in STORIES).encode()
 ROWS = [json.dumps({"text": story}) for story in STORIES]
 BAD = {  # name of a file -> its content, and a word of the message
     "latin1.txt": (GOOD.decode().encode("cp1252"), "line 2, byte 12"),
+    "utf16.txt": (GOOD.decode().encode("utf-16-le"), "NUL"),
     "one.txt": (b"A book without an end. " * 5000, END),
     "broken.jsonl": ("\n".join([*ROWS[:6], '{"text": "Oh', *ROWS]).encode(), "line 7"),
     "nofield.jsonl": ("\n".join([*ROWS[:2], "", '{"title": "Oh."}']).encode(), "line 4"),

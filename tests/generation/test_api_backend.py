@@ -26,7 +26,8 @@ def test_an_api_model_continues_stories(endpoint, sample_py, run):
         "<think>The end?</think>a time. The end.",
         "length" if number == 2 else "stop",
     )
-    assert sample_py(f"{API} --concurrency 1 --max_new_tokens 50")[0] == 0
+    code, printed = sample_py(f"{API} --concurrency 1 --max_new_tokens 50")
+    assert code == 0 and "1 of all 4 are cut" in printed.out
     rows = rows_of(run / "samples/prompts.jsonl")
     # With the space that chat models drop.
     assert [row["completion"] for row in rows] == [" a time. The end."] * 4
@@ -93,6 +94,14 @@ def test_a_refused_story_does_not_stop_the_others(endpoint, sample_py, run, tmp_
     assert sample_py(flags)[0] == 0
     assert len(rows_of(path)) == len(rows_of(run / "samples/prompts.jsonl")) == 40
     assert len(endpoint.requests) == 84
+
+
+def test_a_model_that_declines_in_words_wrote_no_story(endpoint, sample_py, run):
+    said = ["I'm sorry, I can't help with that.", "“I can't,” said Tom.", "In a box. He can't see."]
+    endpoint.fault = lambda number, request: ("say", said[(number - 1) % 3])
+    code, printed = sample_py(f"{MODEL} --prompt Once --n 3 --concurrency 1")
+    assert "refused: \"I'm sorry" in code
+    assert "said Tom" in printed.out and "In a box" in printed.out and "sorry" not in printed.out
 
 
 def test_stories_of_one_prompt_are_printed_without_one_that_failed(endpoint, sample_py):

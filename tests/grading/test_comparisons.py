@@ -12,7 +12,7 @@ from nanostories.grading.comparisons import BLIND, FEWEST_PROMPTS, TOO_FEW, UNTE
 from nanostories.grading.controls import make_controls
 from nanostories.grading.groups import group_runs
 from nanostories.grading.scores import CHAT, CUT, SHUFFLED, SPOILED, TRUE_ENDING
-from nanostories.grading.stories import Story
+from nanostories.grading.stories import SAMPLING, Story
 from nanostories.text import words_of
 
 SCORES = tuple(name for name in CHAT if name != "instructions")
@@ -26,7 +26,8 @@ def run(name: str, stories=STORIES, **sampling) -> SimpleNamespace:
         stories=stories,
         rows=[{"reference": None} for _ in stories],
         prompts=list(dict.fromkeys(story.prompt for story in stories)),
-        sampling=tuple({"split": "val", "temperature": 1} | sampling) + tuple(sampling.values()),
+        sampling=dict.fromkeys(SAMPLING) | sampling,
+        is_uncut=True,
         corpus=None,
         model=None,
     )
@@ -169,11 +170,22 @@ def test_runs_that_were_sampled_otherwise_are_not_compared():
     """In any setting; one warning says which."""
     runs, scores = models(12, a=5, b=6, c=7)
     for each, top_k in zip(runs, (None, 5, 5)):
-        each.sampling = ("val", None, 0.5, 1.0, top_k, 1, None)
+        each.sampling["top_k"] = top_k
     group = group_of(*runs)
     assert {row["run"] for row in compare("j", group, scores).differences} == {"b minus c"}
     (warning,) = compare("", group, scores).warnings()
     assert "sampled with different top_k;" in warning
+
+
+@pytest.mark.parametrize("limits, compared", [((300, 300), True), ((None, 300), False)])
+def test_a_limit_that_cut_a_story_is_a_setting(limits, compared):
+    """Equal limits are alike, also if only one run came upon them."""
+    runs, scores = models(12, a=5, b=6)
+    for each, limit in zip(runs, limits):
+        each.sampling["max_new_tokens"] = limit
+    assert compare("j", group_of(*runs), scores).differences
+    runs[1].is_uncut = False
+    assert bool(compare("j", group_of(*runs), scores).differences) == compared
 
 
 def test_a_judge_is_no_contestant():

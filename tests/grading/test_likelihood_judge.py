@@ -266,7 +266,7 @@ def test_it_reads_along_with_a_chat_judge_whose_kept_grades_are_named(
     assert grade_py()[0] == 0
     assert {judge for judge, *_ in means(out)} == {"", "lm:out/a", "rules"}
     code, printed = grade_py(judge=None)
-    assert code == 0 and "without the kept grades by rules" in printed.out
+    assert code == 0 and "without kept replies of rules" in printed.out
     code, printed = grade_py("--no_judge", judge=None)
     assert code == 0 and {judge for judge, *_ in means(out)} == {""}
 

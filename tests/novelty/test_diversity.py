@@ -5,6 +5,8 @@ from planted import write_corpus
 
 import rouge
 from nanostories.corpus import builtin_stories
+from nanostories.corpus.instruct_headers import add_header
+from nanostories.corpus.sources import ANY
 from nanostories.novelty.diversity import metrics_of
 from nanostories.novelty.words import open_corpus
 from nanostories.results import load
@@ -38,6 +40,16 @@ def test_planted_copies_and_retold_stories_are_counted(data):
     assert found["dialogue"] == (5 / 20, 0)
     # new[60:] share one 4-gram of 61
     assert found["share of 4-grams in any other story"][0] < 0.52
+
+
+def test_headers_are_no_story(tmp_path):
+    texts = [story.text for story in builtin_stories.stories(40)]
+    headed = [add_header(text) for text in texts]
+    for name, stories in (("plain", texts), ("headed", headed)):
+        facts = {"headers": ANY} if name == "headed" else {}
+        write_corpus(tmp_path / name, stories[:30], stories[30:], **facts)
+    plain, without = (open_corpus(tmp_path / name) for name in ("plain", "headed"))
+    assert [plain.text(i) for i in range(30)] == [without.text(i).strip() for i in range(30)]
 
 
 def test_corpora_stand_beside_each_other(data, command_line, tmp_path):

@@ -289,6 +289,11 @@ def test_both_splits_of_a_run(run, corpus, rouge_py, make_run):
     memorized = 1 - held_out["completions"][0]
     assert tables["memorization"][0]["difference"][0] == pytest.approx(memorized, abs=1e-3)
     assert reversed_sets == tables["memorization"]
+    other = make_run("other", endings(validation[20:45]), validation)
+    assert rouge_py(f"{run} {other} --data {data}")[0] == 0
+    _, of_both = results_of(run.parent)
+    assert [row["run"] for row in of_both["memorization"]] == ["tiny"] * len(tables["memorization"])
+    assert {row["set"] for row in of_both["passages"]} == {"eval", "train"}
     copies = [row["completions"] for row in tables["flags"] if row["flagged"] == "copy"]
     assert copies[1] == "25 of 25" and len(read_table(run / "rouge-train.csv")) == 25
     assert "sampled with different settings: completions per prompt, checkpoint" in warnings

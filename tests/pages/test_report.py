@@ -9,6 +9,9 @@ import pytest
 from random_models import random_model, save_run
 
 import report
+from nanostories.files import write_json
+from nanostories.generation.samples_file import read_rows, write_rows
+from nanostories.pages.overview import identity_of_checkpoint
 from nanostories.pages.result_files import PICTURES, ResultFiles
 from nanostories.results import Table, save
 
@@ -216,6 +219,26 @@ def test_the_overview_takes_results_of_today_and_says_what_is_out_of_date(out):
     save_flags(out / "a" / "rouge.json", 1)
     section, rows = overview(out)
     assert rows["a"]["flagged as copies"] == "1 of 9" and "out of date" not in section
+
+
+def test_figures_of_stories_by_earlier_weights_say_so(out):
+    """As after a training was resumed."""
+    samples = out / "a" / "samples/eval.jsonl"
+    weights = identity_of_checkpoint(out / "a" / "best.pt")
+    save_table(out / "grades.json", "scores", SCORES, judge="x", set="eval")
+    for written_by, is_earlier in ((weights, False), ("others", True)):
+        rows = [row | {"weights": written_by} for row in read_rows(samples).values()]
+        write_rows(samples, rows)
+        section = overview(out)[0]
+        assert ("a, consistency: of stories by earlier weights" in section) == is_earlier
+        assert "b, consistency: of stories by" not in section
+
+
+def test_a_run_that_was_stopped_early_has_its_settings(out):
+    (out / "b" / "best.pt").unlink()
+    write_json(out / "b" / "config.json", {"data": "tiny", "n_layer": 5, "n_embd": 48})
+    second = table_of(sections(out)["Runs"])[2]
+    assert second[1:5] == ["tiny", "5", "48", "–"]
 
 
 def test_the_runs_are_those_of_their_logs(out):

@@ -22,6 +22,7 @@ from nanostories.checkpoints.huggingface import load_model
 from nanostories.corpus.instruct_headers import story_tokens
 from nanostories.corpus.token_files import load_meta_and_tokens
 from nanostories.device import no_compile_reason
+from nanostories.tables import write_table
 from nanostories.training import log
 from nanostories.training.config import TrainConfig
 from nanostories.training.data_order import Windows, load_corpus, story_windows
@@ -109,9 +110,21 @@ def test_a_run_that_the_clock_ends_among_its_short_windows_says_so(config, capsy
     run = run_of(config)
     assert int(log_of(run)[-1]["step"]) < 400
     capsys.readouterr()
-    train_module.tell_a_story(run, TrainConfig(**config))
+    train_module.remark_on(run, TrainConfig(**config))
     said = capsys.readouterr().out
     assert "too few" in said and ("--short_window_steps=0" in said) == says
+
+
+def test_a_loss_that_rose_again_is_remarked_on(config, capsys):
+    run = run_of(config)
+    for losses, says in (([3.0, 2.0, 2.01], False), ([3.0, 2.0, 2.5], True)):
+        rows = [dict.fromkeys(LOG_COLUMNS, "") for _ in losses]
+        for step, (row, loss) in enumerate(zip(rows, losses)):
+            row |= {"step": step, "val_loss": loss}
+        write_table(run / "log.csv", rows)
+        capsys.readouterr()
+        train_module.remark_on(run, TrainConfig(**config))
+        assert ("lowest at step 1" in capsys.readouterr().out) == says
 
 
 @torch.no_grad()
@@ -220,6 +233,7 @@ MISTAKES = {  # flags of a run whose name is there, and the message
     "--data=tinystories": "python prepare.py tinystories",
     "--block_size=100000 --eval_tokens=200000": "block_size=100000 needs more",
     "--name=never --resume": "no such run",
+    "--max_minutes=1e-9 --resume": "adds none; it counts from the beginning of the run",
     "--n_layer=3 --resume": "n_layer=2; it cannot be resumed with n_layer=3",
     "--window_size=9 --resume": "window_size=8; it cannot be resumed with window_size=9",
     "--batch_size=1 --resume": "it cannot be resumed with sequences_per_step=2",
