@@ -32,6 +32,7 @@ from nanostories.tables import write_table
 # answered at once. Their argument backend is a LocalBackend.
 
 MIN_STORIES = 50
+FEW_LOGITS = 0.5  # between two texts: --patch
 ABLATED = 0.2  # the share of the stories on which heads and neurons are ablated: the first ones
 
 
@@ -141,7 +142,10 @@ def patch_answers(model: Model, backend, texts: Sequence[str], out: Path) -> Non
     table = Table("Heads", heads, {"brought back": ".2f"}, about=about, facts={"kind": "patching"})
     pieces = [pieces_of(backend.tokenizer, ids) for ids in prompts]
     picture = patching_picture(model.label(out), patching, pieces)
-    save(out / "patching.json", "interpret.py --patch", [table], [], model.files, picture)
+    warnings = []
+    if abs(after_first - after_second) < FEW_LOGITS:
+        warnings.append("the model hardly tells the texts apart: shares of so little mean little")
+    save(out / "patching.json", "interpret.py --patch", [table], warnings, model.files, picture)
     print(f"\nwrote {out}/patching.json, .png and .svg; next: open patching.png there")
 
 

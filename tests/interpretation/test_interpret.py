@@ -70,7 +70,9 @@ def test_answers_are_patched(interpret_py, trained):
         assert code == 0 or "does not tell" in code
     out = trained / "patched"
     assert sorted(path.suffix for path in out.iterdir()) == [".json", ".png", ".svg"]
-    (heads,) = load(out / "patching.json").tables
+    found = load(out / "patching.json")
+    (heads,) = found.tables
+    assert "hardly tells" in found.warnings[0]  # two steps of training
     assert sorted(row["head"] for row in heads.rows) == ["0.0", "0.1", "1.0", "1.1"]
 
 
