@@ -74,11 +74,14 @@ def test_what_stays_odd_is_counted_and_asked_again_later(grade_py, api, tmp_path
 
 
 def test_a_judge_that_never_grades_is_given_up_early(grade_py, api, tmp_path):
-    """And what was found before stays."""
+    """What costs nothing is found without it; what was found before stays."""
     api.fault = lambda number, request: ("say", "As a poet, I only rhyme.")
-    code, _ = grade_py("--controls", "--concurrency", "1")
+    code, printed = grade_py("--controls", "--concurrency", "1")
     assert "I only rhyme" in code and len(api.requests) == FAILURES_IN_A_ROW
-    assert not (tmp_path / "out" / "grades.json").exists()
+    assert "Scores of a, b without a judge" in printed.out
+    found = (tmp_path / "out" / "grades.json").read_bytes()
+    assert "I only rhyme" in grade_py("--controls", "--concurrency", "1")[0]
+    assert (tmp_path / "out" / "grades.json").read_bytes() == found
 
 
 def test_an_interrupted_conversation_goes_on(grade_py, api, tmp_path):
