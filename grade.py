@@ -131,11 +131,12 @@ def grade_runs(args: argparse.Namespace) -> None:
         comparisons += by_likelihood(groups, cache, args)
         stopped = ask_chat_judges(chat_judges, groups, cache, args)
         chat_comparisons = by_chat(chat_judges, groups, cache, args)
-        comparisons += chat_comparisons
     path = directory / f"{result_name('grades', args.set)}.json"
     nothing_new = not any(comparison.scores for comparison in chat_comparisons)
     if stopped and nothing_new and path.exists():
         raise stopped  # such as a wrong name of a judge: what was found before stays
+    if not (stopped and nothing_new):
+        comparisons += chat_comparisons
     write_results(path, args.set, runs, comparisons)
     left_out = cache.chat_judges() - {comparison.judge for comparison in comparisons}
     if left_out:

@@ -38,6 +38,7 @@ from nanostories.generation.samples_file import (
     result_name,
     set_file,
 )
+from nanostories.grading.stories import story_of
 from nanostories.novelty import flags
 from nanostories.novelty.intervals import ClusteredValues, Metric
 from nanostories.novelty.search import Matches, Stream, search
@@ -92,7 +93,7 @@ def read_texts(
     completions = [corpus.encode(row["completion"]) for row in samples]
     if not any(map(len, completions)):
         raise UserError(f"{run}: no completion has a word; sample again")
-    begins = [len(corpus.encode(row["prompt"])) for row in samples]
+    begins = [len(corpus.encode(story_of(row).opening)) for row in samples]
     excerpts, stories = draw_excerpts(corpus, completions, begins, MIN_EXCERPTS)
     clusters = [row["prompt_index"] for row in samples]
     if len(set(clusters)) == 1:  # of a single prompt: each completion is a cluster of its own

@@ -323,9 +323,10 @@ def write_stories(
     n_prompts = len({i for i, _ in samples.in_set})
     n_each = len(samples.in_set) // max(n_prompts, 1)
     print(f"{path}: {n_prompts} prompts x {n_each} completions by {model.name}; {n_new} are new")
-    n_cut = sum(not row["finished"] for row in samples.rows.values())
+    n_cut = sum(not row.get("finished") for row in samples.rows.values())
     if n_cut and sampling.max_new_tokens:
-        print(f"{n_cut} of all {len(samples.rows)} are cut: --max_new_tokens ended them")
+        limit = f"the limit of {sampling.max_new_tokens:,} tokens or the context's end"
+        print(f"{n_cut} of all {len(samples.rows)} are cut, by {limit}")
     n_missing = len(samples.missing(n))
     if n_missing:
         print(f"incomplete: {n_missing} failed; prompts that have fewer than {n} are left out")

@@ -354,7 +354,7 @@ def remark_on(run: Path, config: TrainConfig) -> None:
     best = min(losses, key=losses.get)
     if losses[max(losses)] > 1.02 * losses[best]:
         print(f"\nThe validation loss was lowest at step {best:,}, whose weights other commands")
-        print("read (best.pt), and has risen since: fewer --epochs may do as well.")
+        print("read (best.pt), and has risen since: a shorter training may do as well.")
     if config.max_minutes:
         steps = int(log[-1]["step"])
         if steps < min(FEW_STEPS, read_run(run)["max_steps"]):
@@ -374,7 +374,7 @@ def remedy_for(error: RuntimeError | MemoryError, config: TrainConfig, ranks: Ra
     if is_memory_error or "can't allocate memory" in str(error):
         n = config.batch_size
         if n == 1:
-            return f"out of memory; try a smaller --block_size ({reason})"
+            return f"out of memory; a new run needs a smaller --block_size or model ({reason})"
         batch_size = max(divisor for divisor in range(1, n) if n % divisor == 0)
         n_batches = config.sequences_per_step // batch_size
         smaller = f"--batch_size={batch_size} --grad_accum_steps={n_batches}"

@@ -29,7 +29,7 @@ from nanostories.tables import table_text
 FORMAT = 1
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of notes
 MISSING = "–"
-MOST_DIFFERENCES = 30  # that a terminal shows, clear or not
+MOST_DIFFERENCES = 30  # of more, a terminal shows only the clear ones
 
 # A text, a number, nothing, or a value with the ends of its 95% interval: [value, low, high].
 Cell = str | float | None | Sequence[float]
@@ -190,13 +190,11 @@ def to_text(result: Result) -> str:
     for table in result.tables:
         if table.facts.get("kind") == "definitions":
             continue
-        if "clear" in table.columns and len(table.rows) > MOST_DIFFERENCES:
-            clear = [row for row in table.rows if row["clear"] == "yes"]
-            n_others = len(table.rows) - len(clear)
-            about = (
-                f"{table.about} {n_others} that are not clear are left out; the report has them."
-            )
-            table = replace(table, rows=clear, about=about)
+        clear = [row for row in table.rows if row.get("clear") != "no"]
+        n_others = len(table.rows) - len(clear)
+        if n_others and len(table.rows) > MOST_DIFFERENCES:
+            rest = f"{n_others} that are not clear are left out; the report has them."
+            table = replace(table, rows=clear, about=f"{table.about} {rest}".strip())
         parts.append(table.title)
         if table.rows:
             parts.append(table_text(*cells_of(table), is_number=number_columns(table)))

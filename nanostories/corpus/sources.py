@@ -158,10 +158,13 @@ def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[s
             # Blocks grow with the rest: otherwise a long line takes n² time.
             while block := file.read(max(1 << 20, len(rest))):
                 if block.count("\0") > len(block) / 10:
-                    raise UserError(f"{path}: full of NUL characters, so not UTF-8; {CONVERT}")
+                    remedy = "perhaps iconv -f UTF-16LE -t UTF-8 OLD.txt > NEW.txt converts it"
+                    raise UserError(f"{path}: full of NUL characters; {remedy}")
                 *complete, rest = (rest + block).split(separator)
                 yield from complete
     except UnicodeDecodeError:
+        if is_utf16:
+            raise UserError(f"{path}: broken UTF-16; save it again, as UTF-8") from None
         raise UserError(f"{path}: not UTF-8 text, {first_bad_byte(path)}; {CONVERT}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         remedy = "download or compress it again"

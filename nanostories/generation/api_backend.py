@@ -15,6 +15,7 @@ from nanostories.text import DOUBLE_QUOTES, REFUSAL, SPACELESS
 
 # The last character of a prompt and the first one of a reply, if a space belongs between them.
 TWO_WORDS = regex.compile(rf"[^\s{SPACELESS}。、，！？\p{{Ps}}\p{{Pi}}](?![{SPACELESS}])\w")
+FIRST_PERSON = regex.compile(r"\b(I|my|me)\b")
 
 CONTINUE = (
     "You are given the beginning of a story for small children, which breaks off, perhaps in the"
@@ -72,7 +73,8 @@ class ApiBackend:
         async def write(key: Key) -> Continuation:
             prompt = prompts[key]
             request = self.request(prompt, key, sampling)
-            reply = await self.client.chat(allow_cut=True, check=require_story, **request)
+            check = None if FIRST_PERSON.search(prompt) else require_story
+            reply = await self.client.chat(allow_cut=True, check=check, **request)
             text = reply.text
             # Chat models drop the space between words.
             if TWO_WORDS.match(prompt[-1:] + text[:1]):
@@ -96,8 +98,8 @@ class ApiBackend:
 
 
 def require_story(reply: str) -> None:
-    """UserError if an English model declines instead of telling. A story may say the same, but not
-    as its first word, or in quotation marks."""
+    """UserError if an English model declines instead of telling. A story in the third person may
+    say the same, but not as its first word, or in quotation marks."""
     declines = reply.lstrip().startswith(("I ", "I'", "I’", "As an AI", "Sorry", "Unfortunately"))
     if declines and REFUSAL.match(reply) and not DOUBLE_QUOTES.search(reply):
         raise UserError("refused")

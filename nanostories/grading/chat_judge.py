@@ -106,7 +106,9 @@ def read_reply(text: str, names: Sequence[str] = ()) -> dict[str, float]:
     is missing or unclear is left out: the scores are paid for, and good without it."""
     found = json_in(text)
     if not found:
-        raise UserError("no scores in JSON (--question scores asks for nothing but numbers)")
+        raise UserError(
+            "no single JSON object or array of scores (--question scores asks for numbers alone)"
+        )
     if isinstance(found, list):
         names = names or [f"score {i + 1}" for i in range(len(found))]
         found = dict(zip(names, found)) if len(names) == len(found) else {}

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from nanostories.kernels import compile_cpp
 
-# in the C++ kernel; for wider heads PyTorch is faster with AMX in bfloat16 (figures: LOG.md)
+# in the C++ kernel; for wider heads PyTorch was faster with AMX in bfloat16, before products in
+# tiles (figures: LOG.md)
 MAX_HEAD_WIDTH = 128
 
 

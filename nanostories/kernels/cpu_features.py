@@ -88,7 +88,7 @@ def instruction_set() -> InstructionSet:
         return supported[wanted]
     if wanted != "native":
         names = ", ".join(["native", *supported])
-        raise UserError(f"NANOSTORIES_ISA={wanted}: this processor supports only {names}")
+        raise UserError(f"NANOSTORIES_ISA={wanted}: this machine supports only {names}")
     machine = platform.machine()
     if machine in ("aarch64", "arm64"):
         return InstructionSet("neon", needs=[], compiler_flags=["-mcpu=native"])
@@ -97,10 +97,10 @@ def instruction_set() -> InstructionSet:
 
 
 def ask_for_amx() -> bool:
-    """Linux gives this process the registers of AMX only if asked (arch_prctl, since 5.16)."""
+    """Linux gives a process the registers of AMX only if asked (arch_prctl, since 5.16)."""
     SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
     if platform.system() != "Linux":
-        return False
+        return True
     return ctypes.CDLL(None).syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0
 
 

@@ -36,9 +36,9 @@ class WordCorpus:
 
     directory: Path  # data/<name>/
     stream: Stream
-    tokens: np.ndarray  # (tokens,) uint16, train.bin
+    tokens: np.ndarray  # (tokens,) uint16, train.bin without headers
     token_ends: np.ndarray  # (stories,) int64, where in `tokens` the <|endoftext|> of each story is
-    held_out: np.ndarray  # (tokens,) uint16, val.bin
+    held_out: np.ndarray  # (tokens,) uint16, val.bin without headers
     tokenizer: Tokenizer
     vocabulary: dict[str, int]  # word -> id; grows with `encode`
     names: frozenset[str]  # in lower case: nanostories/text.py
@@ -56,7 +56,7 @@ class WordCorpus:
 
     def text(self, story: int) -> str:
         start = self.token_ends[story - 1] + 1 if story else 0
-        return self.tokenizer.decode(self.tokens[start : self.token_ends[story]])
+        return self.tokenizer.decode(self.tokens[start : self.token_ends[story]]).strip()
 
 
 def passage(text: str, first: int, n: int) -> str:

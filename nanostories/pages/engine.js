@@ -116,7 +116,7 @@ function layerNorm(out, x, [weight, bias]) {
   for (let i = 0; i < x.length; i++) out[i] = (x[i] - mean) * scale * weight[i] + bias[i];
 }
 
-// gelu_new of model.py
+// gelu of nanostories/kernels/gelu.py
 function gelu(x) {
   const scale = 2 * Math.sqrt(2 / Math.PI);
   for (let i = 0; i < x.length; i++) {

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from nanostories.generation.samples_file import EVAL, read_rows
+from nanostories.generation.samples_file import EVAL, model_directory, read_rows
 from nanostories.pages.html import language_of
 from nanostories.pages.result_files import ResultFiles
 from nanostories.pages.runs import run_row
@@ -50,7 +50,7 @@ def overview_section(files: ResultFiles) -> str:
             notes[training["run"], "bits per byte"] = done
         row = {"run": training["run"]}
         rows[path.parent] = row | {column: training.get(column) for column in FORMATS}
-    stories, earlier = first_stories(files, rows)
+    stories, by_others = first_stories(files, rows)
     if not rows:
         return ""
     grades, judge = most_grades(files)
@@ -63,8 +63,8 @@ def overview_section(files: ResultFiles) -> str:
                 row = truth if path == grades else None
             if row and cell is not None and row.get(column) is None:
                 row[column] = cell
-                if row["run"] in earlier and column in OF_STORIES:
-                    note = "of stories by earlier weights; delete its samples/ and sample again"
+                if row["run"] in by_others and column in OF_STORIES:
+                    note = "of stories by other weights than its best.pt has now; sample again"
                 if note or out_of_date:
                     notes[row["run"], column] = note or out_of_date
     table = Table("", list(rows.values()), FORMATS)
@@ -85,20 +85,21 @@ def overview_section(files: ResultFiles) -> str:
 
 
 def first_stories(files: ResultFiles, rows: dict[Path, dict]) -> tuple[dict[Path, dict], set[str]]:
-    """A story of each directory that has some; the names of runs whose stories are by earlier
-    weights. Directories that are no runs get a row, too."""
+    """A story of each directory that has some; the names of those whose stories are by other
+    weights than best.pt has. Directories that are no runs get a row, too."""
     stories = {}
-    earlier = set()
+    by_others = set()
     for path, samples in files.contents("samples/eval.jsonl", read_rows).items():
         directory = path.parent.parent
         story = next(iter(samples.values()))
         stories[directory] = story
-        weights = files.read(directory / "best.pt", identity_of_checkpoint)
-        if weights and story.get("weights", weights) != weights:
-            earlier.add(files.label(directory))
+        if "weights" in story:
+            best = files.read(model_directory(directory) / "best.pt", identity_of_checkpoint)
+            if best and story["weights"] != best:
+                by_others.add(files.label(directory))
         # of a model that was not trained here, or sampled at another temperature
         rows.setdefault(directory, {"run": files.label(directory)} | dict.fromkeys(FORMATS))
-    return stories, earlier
+    return stories, by_others
 
 
 def identity_of_checkpoint(path: Path) -> str:

@@ -97,7 +97,7 @@ def test_a_refused_story_does_not_stop_the_others(endpoint, sample_py, run, tmp_
 
 
 def test_a_model_that_declines_in_words_wrote_no_story(endpoint, sample_py, run):
-    said = ["I'm sorry, I can't help with that.", "“I can't,” said Tom.", "In a box. He can't see."]
+    said = ["I'm sorry, I can't help with that.", "I can't,” said Tom.", "In a box. He can't see."]
     endpoint.fault = lambda number, request: ("say", said[(number - 1) % 3])
     code, printed = sample_py(f"{MODEL} --prompt Once --n 3 --concurrency 1")
     assert "refused: \"I'm sorry" in code

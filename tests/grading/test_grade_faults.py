@@ -65,7 +65,9 @@ def test_what_stays_odd_is_counted_and_asked_again_later(grade_py, api, tmp_path
         ("say", "No.") if request["messages"][0]["content"] == bad else None
     )
     code, printed = grade_py()
-    assert "some gradings failed" in code and "1 gradings failed: no scores in JSON" in printed.err
+    assert (
+        "some gradings failed" in code and "1 gradings failed: no single JSON object" in printed.err
+    )
     failed = {row["run"]: row.get("ungraded", 0) for row in rows_of(tmp_path / "out", "scores")}
     assert failed == {"a": 1, "b": 0, "(true ending)": 0} and len(api.requests) == 19 + TRIES
     assert not [row for row in rows_of(tmp_path / "out", "differences") if row["judge"]]

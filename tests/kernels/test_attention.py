@@ -82,7 +82,7 @@ def assert_as_written_out_in_all_shapes(D, dtype, tolerance):
 
 @pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("dtype, tolerance", PRECISIONS)
-@pytest.mark.parametrize("D", [1, 16, 80])
+@pytest.mark.parametrize("D", [1, 16, 32, 80])
 def test_output_and_gradients_equal_the_formula(D, dtype, tolerance):
     assert_as_written_out_in_all_shapes(D, dtype, tolerance)
 

@@ -7,6 +7,7 @@ import rouge
 from nanostories.corpus import builtin_stories
 from nanostories.corpus.instruct_headers import add_header
 from nanostories.corpus.sources import ANY
+from nanostories.corpus.token_files import stories_of
 from nanostories.novelty.diversity import metrics_of
 from nanostories.novelty.words import open_corpus
 from nanostories.results import load
@@ -49,7 +50,9 @@ def test_headers_are_no_story(tmp_path):
         facts = {"headers": ANY} if name == "headed" else {}
         write_corpus(tmp_path / name, stories[:30], stories[30:], **facts)
     plain, without = (open_corpus(tmp_path / name) for name in ("plain", "headed"))
-    assert [plain.text(i) for i in range(30)] == [without.text(i).strip() for i in range(30)]
+    assert [plain.text(i) for i in range(30)] == [without.text(i) for i in range(30)]
+    held_out = [list(stories_of(corpus.held_out, corpus.tokenizer)) for corpus in (plain, without)]
+    assert held_out[0] == [text.strip() for text in held_out[1]]
 
 
 def test_corpora_stand_beside_each_other(data, command_line, tmp_path):

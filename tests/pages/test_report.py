@@ -221,16 +221,16 @@ def test_the_overview_takes_results_of_today_and_says_what_is_out_of_date(out):
     assert rows["a"]["flagged as copies"] == "1 of 9" and "out of date" not in section
 
 
-def test_figures_of_stories_by_earlier_weights_say_so(out):
+def test_figures_of_stories_by_other_weights_say_so(out):
     """As after a training was resumed."""
     samples = out / "a" / "samples/eval.jsonl"
     weights = identity_of_checkpoint(out / "a" / "best.pt")
     save_table(out / "grades.json", "scores", SCORES, judge="x", set="eval")
-    for written_by, is_earlier in ((weights, False), ("others", True)):
+    for written_by, is_noted in ((weights, False), ("others", True)):
         rows = [row | {"weights": written_by} for row in read_rows(samples).values()]
         write_rows(samples, rows)
         section = overview(out)[0]
-        assert ("a, consistency: of stories by earlier weights" in section) == is_earlier
+        assert ("a, consistency: of stories by other weights" in section) == is_noted
         assert "b, consistency: of stories by" not in section
 
 

@@ -252,12 +252,12 @@ def test_mistakes_get_one_line_and_lose_nothing(config, tmp_path, command_line):
 @pytest.mark.parametrize(
     "batch_size, advice",
     [
-        (6, "--batch_size=3 --grad_accum_steps=2 "),
-        (5, "--batch_size=1 --grad_accum_steps=5 "),
-        (1, "a smaller --block_size "),
+        (6, "try --batch_size=3 --grad_accum_steps=2"),
+        (5, "try --batch_size=1 --grad_accum_steps=5"),
+        (1, "a new run needs a smaller --block_size or model"),
     ],
 )
 def test_out_of_memory_proposes_smaller_batches_for_the_same_step(batch_size, advice):
     config = TrainConfig(batch_size=batch_size, grad_accum_steps=1)
     said = remedy_for(MemoryError("no more"), config, SINGLE_PROCESS)
-    assert said == f"out of memory; try {advice}(no more)"
+    assert said == f"out of memory; {advice} (no more)"
