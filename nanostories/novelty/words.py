@@ -56,7 +56,7 @@ class WordCorpus:
 
     def text(self, story: int) -> str:
         start = self.token_ends[story - 1] + 1 if story else 0
-        return self.tokenizer.decode(self.tokens[start : self.token_ends[story]]).strip()
+        return self.tokenizer.decode(self.tokens[start : self.token_ends[story]])
 
 
 def passage(text: str, first: int, n: int) -> str:
