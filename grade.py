@@ -132,10 +132,10 @@ def grade_runs(args: argparse.Namespace) -> None:
         stopped = ask_chat_judges(chat_judges, groups, cache, args)
         chat_comparisons = by_chat(chat_judges, groups, cache, args)
     path = directory / f"{result_name('grades', args.set)}.json"
-    nothing_new = not any(comparison.scores for comparison in chat_comparisons)
-    if stopped and nothing_new and path.exists():
+    asked_in_vain = stopped and not any(comparison.scores for comparison in chat_comparisons)
+    if asked_in_vain and path.exists():
         raise stopped  # such as a wrong name of a judge: what was found before stays
-    if not (stopped and nothing_new):
+    if not asked_in_vain:
         comparisons += chat_comparisons
     write_results(path, args.set, runs, comparisons)
     left_out = cache.chat_judges() - {comparison.judge for comparison in comparisons}

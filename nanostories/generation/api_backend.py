@@ -15,6 +15,7 @@ from nanostories.text import DOUBLE_QUOTES, REFUSAL, SPACELESS
 
 # The last character of a prompt and the first one of a reply, if a space belongs between them.
 TWO_WORDS = regex.compile(rf"[^\s{SPACELESS}。、，！？\p{{Ps}}\p{{Pi}}](?![{SPACELESS}])\w")
+# Such a story may well begin with "I can not", which is no refusal then.
 FIRST_PERSON = regex.compile(r"\b(I|my|me)\b")
 
 CONTINUE = (

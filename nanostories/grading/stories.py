@@ -84,9 +84,14 @@ class Run:
 def different_settings(runs: Sequence[Run]) -> list[str]:
     """Those of SAMPLING in which the runs differ. Limits that cut none of their stories are no
     difference."""
-    ignored = "max_new_tokens" if all(run.is_uncut for run in runs) else ""
-    values = {name: {run.sampling[name] for run in runs} for name in SAMPLING}
-    return [name for name in SAMPLING if len(values[name]) > 1 and name != ignored]
+    different = []
+    for name in SAMPLING:
+        values = {run.sampling[name] for run in runs}
+        if len(values) > 1:
+            different.append(name)
+    if "max_new_tokens" in different and all(run.is_uncut for run in runs):
+        different.remove("max_new_tokens")
+    return different
 
 
 def by_numbers(path: Path) -> list[str | int]:

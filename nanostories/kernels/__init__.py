@@ -1,2 +1,2 @@
-"""The features of this processor, and C++ kernels where PyTorch is slow on it: attention,
+"""The features of this processor, and C++ kernels where PyTorch is slow on it: attention, GELU,
 cross-entropy, decoding."""

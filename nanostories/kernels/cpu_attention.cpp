@@ -250,8 +250,8 @@ static void backward(Shape n, const float *lse, Heads q, Heads k, Heads v, Heads
         alignas(64) X K[TILE * D_PADDED] = {}, K_columns[D * TILE] = {}, V_columns[D * TILE] = {};
         alignas(64) float dK[D * TILE], dV[D * TILE];  // in columns as well
         alignas(64) float logits[BLOCK * TILE], dweights[BLOCK * TILE];
-        alignas(64) X weights[BLOCK * TILE], dlogits[BLOCK * TILE], separate[BLOCK * TILE];
-        X *dlogit_rows = PAIR > 1 ? separate : dlogits;
+        alignas(64) X weights[BLOCK * TILE], dlogits[BLOCK * TILE], unpaired[BLOCK * TILE];
+        X *dlogit_rows = AMX ? unpaired : dlogits;  // as a first factor; without pairs both lie alike
         const auto transposed = [&](long t, long d) { return d * row_T + t * column_T; };
         read(Q, q.head(b, h), 0, n.T, q.t, row);
         if (AMX) read(Q_T, q.head(b, h), 0, n.T, q.t, transposed);
@@ -300,7 +300,7 @@ static void backward(Shape n, const float *lse, Heads q, Heads k, Heads v, Heads
                                 weight[g] = visible ? weight[g] : vec{};
                             }
                             dlogit[g] = weight[g] * (load(dweights + at) - delta[t]);
-                            if (PAIR > 1) store(dlogit_rows + at, dlogit[g]);
+                            if (AMX) store(dlogit_rows + at, dlogit[g]);
                         }
                         store_factor(weights + r * TILE + j * PAIR, weight);
                         store_factor(dlogits + r * TILE + j * PAIR, dlogit);

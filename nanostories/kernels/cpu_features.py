@@ -98,10 +98,12 @@ def instruction_set() -> InstructionSet:
 
 def ask_for_amx() -> bool:
     """Linux gives a process the registers of AMX only if asked (arch_prctl, since 5.16)."""
-    SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
     if platform.system() != "Linux":
         return True
-    return ctypes.CDLL(None).syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0
+    arch_prctl = 158  # the number of this system call, in Linux's table for x86-64
+    request_permission = 0x1023  # ARCH_REQ_XCOMP_PERM
+    tile_data = 18  # XFEATURE_XTILEDATA
+    return ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0
 
 
 def cpu_info(key: str) -> str:

@@ -116,7 +116,7 @@ static inline float sum(vec x) {  // by halves: in a chain of W additions, each 
     return (part[0][0] + part[0][2]) + (part[0][1] + part[0][3]);
 }
 
-static inline vec larger(vec x, vec y) {  // by name: of x > y ? x : y the compiler makes two instructions
+static inline vec larger(vec x, vec y) {  // the compiler makes two instructions of x > y ? x : y
 #if defined(__AVX512F__)
     return (vec)_mm512_max_ps((__m512)x, (__m512)y);
 #elif defined(__AVX2__)
