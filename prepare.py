@@ -91,7 +91,9 @@ def parse_args() -> argparse.Namespace:
     corpus = parser.add_mutually_exclusive_group(required=True)
     corpus.add_argument("corpus", nargs="?", choices=CORPORA, help="or give --input and --name")
     corpus.add_argument(
-        "--input", **files, help="your stories: .txt, .jsonl, .csv, .gz, .parquet, or folders"
+        "--input",
+        **files,
+        help="your stories: .txt, .json, .jsonl, .csv, .tsv, .gz, .parquet, folders",
     )
     held_out = parser.add_mutually_exclusive_group()
     held_out.add_argument(
@@ -105,9 +107,7 @@ def parse_args() -> argparse.Namespace:
     split_help = "what stands between stories in a .txt, beside <|endoftext|>: "
     split_help += r"'\n\s*\n' is a blank line"
     parser.add_argument("--split_on", type=pattern, metavar="PATTERN", help=split_help)
-    column_help = (
-        "of the stories in a .csv, .jsonl or .parquet (default: text or story); of several"
-    )
+    column_help = "of the stories in a table (default: text or story); of several"
     column_help += " names, the first that a file has"
     parser.add_argument("--column", nargs="+", default=COLUMNS, metavar="NAME", help=column_help)
     headers_help = "with --input: add headers (of the rows, if any)"

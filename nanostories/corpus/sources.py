@@ -42,8 +42,12 @@ DOWNLOADS = {
     "instruct": INSTRUCT,
     "instruct-ood": INSTRUCT,
 }
-ENDINGS = (".txt", ".jsonl", ".csv", ".txt.gz", ".jsonl.gz", ".csv.gz", ".parquet")
-CONVERT = "convert it, as in iconv -f CP1252 -t UTF-8 OLD.txt > NEW.txt (CP1251 if it is Cyrillic)"
+PLAIN_ENDINGS = (".txt", ".jsonl", ".json", ".csv", ".tsv")
+ENDINGS = (*PLAIN_ENDINGS, *(ending + ".gz" for ending in PLAIN_ENDINGS), ".parquet")
+CONVERT = (
+    "convert it, as in iconv -f CP1252 -t UTF-8 OLD.txt > NEW.txt (CP1250 for Czech or Polish,"
+    " CP1251 for Russian)"
+)
 COLUMNS = ("text", "story")  # in which stories are looked for
 BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
 CORPORA = (*DOWNLOADS, *BUILTIN)
@@ -112,8 +116,7 @@ def read_files(
     headers: bool = False,
     columns: Sequence[str] = COLUMNS,
 ) -> Iterator[str]:
-    """The text of every story in .txt, .jsonl, .csv or .parquet files; all but the last may be
-    compressed (.gz).
+    """The text of every story in files that end in ENDINGS (.gz: compressed).
 
     split_on: in a .txt, what stands between stories, beside <|endoftext|>. errors: bytes of a .txt
     that are not UTF-8 are a UserError ("strict"), or become U+FFFD ("replace"). headers: with the
@@ -126,7 +129,9 @@ def read_files(
             yield from text_stories(path, errors, split_on)
         elif name.endswith(".jsonl"):
             yield from stories_of_rows(path, json_rows(path), headers, columns)
-        elif name.endswith(".csv"):
+        elif name.endswith(".json"):
+            yield from stories_of_rows(path, json_array(path), headers, columns)
+        elif name.endswith((".csv", ".tsv")):
             yield from stories_of_rows(path, csv_rows(path), headers, columns)
         elif path.suffix == ".parquet":
             yield from stories_of_rows(path, parquet_rows(path, columns), headers, columns)
@@ -193,6 +198,18 @@ def json_rows(path: Path) -> Iterator[tuple[str, dict]]:
             except (ValueError, RecursionError) as error:
                 raise UserError(f"{path}: line {number} is not JSON ({error})") from None
             yield f"line {number}", row
+
+
+def json_array(path: Path) -> Iterator[tuple[str, dict]]:
+    """("item 7", that item of the one array in the file), as in TinyStories_all_data"""
+    try:
+        items = json.loads("\n".join(split_file(path, "\n")))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON ({error}); one object a line is .jsonl") from None
+    if not isinstance(items, list):
+        raise UserError(f'{path}: not an array of objects, such as [{{"text": "A fox ran…"}}]')
+    for number, item in enumerate(items, 1):
+        yield f"item {number}", item
 
 
 def csv_rows(path: Path) -> Iterator[tuple[str, dict]]:

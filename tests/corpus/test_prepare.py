@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import json
 import hashlib
 import os
 import subprocess
@@ -86,7 +87,7 @@ def prepared_stories(data_dir: Path, source: Path, *flags) -> list[str]:
     return sorted(stories_in(data_dir / "x", "train") + stories_in(data_dir / "x", "val"))
 
 
-@pytest.mark.parametrize("ending", [".txt.gz", ".csv", ".csv.gz", ".jsonl.gz", ".parquet"])
+@pytest.mark.parametrize("ending", [".txt.gz", ".tsv", ".csv.gz", ".jsonl.gz", ".json", ".parquet"])
 def test_every_kind_of_file_gives_the_same_stories(tmp_path, ending):
     """Of the column that is named, also where there is a column "text"; from all files of a
     folder."""
@@ -99,7 +100,9 @@ def test_every_kind_of_file_gives_the_same_stories(tmp_path, ending):
             write_stories(path, part)
         elif ".jsonl" in ending:
             write_jsonl(path, part, "body")
-        elif ".csv" in ending:
+        elif ".json" in ending:
+            path.write_text(json.dumps([{"body": story} for story in part], indent=1))
+        elif ".csv" in ending or ".tsv" in ending:
             with path.open("w", encoding="utf-8-sig", newline="") as file:
                 csv.writer(file).writerows([["text", "body"], *(["no story", x] for x in part)])
         else:

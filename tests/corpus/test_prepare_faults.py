@@ -26,6 +26,8 @@ BAD = {  # name of a file -> its content, and a word of the message
     "broken.jsonl": ("\n".join([*ROWS[:6], '{"text": "Oh', *ROWS]).encode(), "line 7"),
     "nofield.jsonl": ("\n".join([*ROWS[:2], "", '{"title": "Oh."}']).encode(), "line 4"),
     "nested.jsonl": (b'{"a":' * 10**5, "line 1"),
+    "object.json": (b'{"stories": []}', "array"),
+    "broken.json": (b'[{"text": "Oh."}', "not JSON"),
     "cut.txt.gz": (gzip.compress(GOOD)[:-1000], "gzip"),
     "line\nbreak.txt": (b"", "no stories left"),
     "cutoff.txt": (f"One and\n{END}\nTwo and\n{END}\n".encode(), "2 truncated dropped"),
