@@ -2,8 +2,8 @@
 
 import csv
 import gzip
-import json
 import hashlib
+import json
 import os
 import subprocess
 import sys
