@@ -1,4 +1,4 @@
-"""
+r"""
 Write a data set: an LLM writes each story around a verb, a noun, an adjective and some features,
 drawn at random as in the paper (section 2), so that the stories differ more than a high temperature
 alone would make them.

@@ -226,7 +226,11 @@ class ApiClient:
         refusal = choice.message.refusal
         if refusal or ending == "content_filter":
             return reply, f"refused ({refusal or ending})"
-        return reply, "" if text.strip() else f"an empty reply (finish_reason: {ending})"
+        if text.strip():
+            return reply, ""
+        if reply.cut:
+            return reply, "an empty reply: its thoughts took all tokens of the limit; raise it"
+        return reply, f"an empty reply (finish_reason: {ending})"
 
     def failed(self, model: str, reason: str, remedy: str | None = None) -> RequestFailed:
         """The error of a request. Stops asking if every other one would fail, too."""
