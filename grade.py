@@ -269,7 +269,8 @@ def by_chat(
         if args.controls or not judge.missing(controls, cache):
             sources |= group.controls
         score = partial(judge.scores, cache=cache)
-        comparisons.append(compare(judge.name, group, sources, score))
+        own_runs = [run.name for run in group.runs if judge.wrote(run)]
+        comparisons.append(compare(judge.name, group, sources, score, own_runs))
     return comparisons
 
 

@@ -209,8 +209,8 @@ class DataSet:
         reasons = Counter(row["rejected"] for row in self.rejected)
         listed = "".join(f"{n:,} {reason}, " for reason, n in reasons.most_common())
         n_given_up = list(self.rejections.values()).count(ATTEMPTS)
-        remedy = "delete rejected.jsonl to request them again"
-        return f"rejected: {listed}{n_given_up:,} stories given up ({remedy})"
+        remedy = " (delete rejected.jsonl to request them again)" if n_given_up else ""
+        return f"rejected: {listed or 'none, '}{n_given_up:,} stories given up{remedy}"
 
 
 # ---- Asking ----

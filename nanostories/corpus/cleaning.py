@@ -7,6 +7,7 @@ empty ones and duplicates.
 ('“Don’t,” he said.', True)
 """
 
+import html
 import re
 
 import regex
@@ -43,6 +44,7 @@ MOJIBAKE = re.compile(
     rf"|ð[Ÿ\x9f](?:{LOW}|{HIGH}){{2}}"  # emoji
     rf"|â€\ufffd?"  # ”, the last byte lost
 )
+ENTITY = re.compile(r"&(?:[A-Za-z]\w*|#\w+);")  # of HTML, such as &quot; or &#39;
 # A complete story ends with a sentence mark (UAX #29's Sentence_Terminal, in any script, or one of
 # … ‥ ⋯ and the Greek and Tibetan marks), an emoji, “The end”, or “Fin” and its like after such a
 # mark, perhaps followed by closing quotes, brackets, Markdown's * and _, and zero-width characters.
@@ -68,8 +70,11 @@ def clean(text: str) -> tuple[str, bool]:
     """(the story without mojibake, \\r, and white space around it and at line ends; whether
     mojibake was repaired)"""
     n_repaired = 0
+    if "&" in text:
+        text, n_repaired = ENTITY.subn(lambda match: html.unescape(match[0]), text)
     if not text.isascii():
-        text, n_repaired = MOJIBAKE.subn(repair_mojibake, text)
+        text, n = MOJIBAKE.subn(repair_mojibake, text)
+        n_repaired += n
     text = text.strip().replace("\r\n", "\n").replace("\r", "\n")
     if " \n" in text or "\t\n" in text:
         text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))

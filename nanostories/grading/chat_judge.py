@@ -31,7 +31,7 @@ from tqdm import tqdm
 from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import gpt2
 from nanostories.grading.scores import AGES, score_of
-from nanostories.grading.stories import Story
+from nanostories.grading.stories import Run, Story
 
 FOLDER = Path(__file__).parents[2] / "prompts"
 QUESTIONS = {
@@ -161,6 +161,9 @@ class ChatJudge:
         if self.question.name == "ours":
             return self.model
         return f"{self.model} ({self.question.name})"
+
+    def wrote(self, run: Run) -> bool:
+        return run.rows[0].get("model") == f"api:{self.model}"
 
     def grade(self, stories: Sequence[Story], cache) -> None:
         """Asks for what the cache lacks. StopAsking if asking must stop; all replies that were paid

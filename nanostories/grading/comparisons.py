@@ -91,10 +91,10 @@ class Comparison:
         failed = self.failed_controls(score)
         if not failed:
             return ""
-        return TOO_FEW if self.fewest_prompts(score, failed) < FEWEST_PROMPTS else BLIND
+        return TOO_FEW if self.most_prompts(score, failed) < FEWEST_PROMPTS else BLIND
 
-    def fewest_prompts(self, score: str, controls: Sequence[str]) -> int:
-        return min(self.wins[score, control][1] for control in controls)
+    def most_prompts(self, score: str, controls: Sequence[str]) -> int:
+        return max(self.wins[score, control][1] for control in controls)
 
     # ---- Tables ----
     def tables(self) -> list[Table]:
@@ -236,7 +236,7 @@ class Comparison:
         for name in self.scores:
             failed = self.failed_controls(name)
             if failed:
-                n = self.fewest_prompts(name, failed)
+                n = self.most_prompts(name, failed)
                 few = f"; with {n} prompts any judge may seem so" if n < FEWEST_PROMPTS else ""
                 cannot = f"cannot tell the true ending from {' nor '.join(failed)}"
                 yield f"{name}: {self.judge} {cannot}{few}"

@@ -73,9 +73,10 @@ def diversity(directories: Sequence[Path]) -> tuple[list[Table], Figure]:
     )
     shares = {column: ".1%" for column in sizes[0] if "distinct" in column}
     about_stories = (
-        f"At most {SEARCHED:,} stories of each split: those of validation beside all training"
-        " stories, those of training beside all other training stories but these. Near-duplicate:"
-        f" more than {NEAR:.0%} of the 4-grams are in one other story."
+        f"At most {SEARCHED:,} validation stories beside all training stories, and as many, but at"
+        " most a tenth, of the training stories beside the others. The more training stories, the"
+        " more is shared: between data sets of other sizes, compare the differences."
+        f" Near-duplicate: more than {NEAR:.0%} of the 4-grams are in one other story."
     )
     tables = [
         Table("Data", sizes, shares, about=about, facts={"kind": "data"}),
@@ -87,7 +88,8 @@ def diversity(directories: Sequence[Path]) -> tuple[list[Table], Figure]:
 
 def metrics_of(corpus: WordCorpus, stories: Sequence[np.ndarray]) -> dict[str, Metric]:
     """By title. stories: the training stories."""
-    step = max(2, -(-len(stories) // SEARCHED))
+    # A tenth at most, so that both splits are compared with nearly all of the training stories
+    step = max(10, -(-len(stories) // SEARCHED))
     chosen = [corpus.text(i) for i in range(0, len(stories), step)]
     others = list(stories)
     del others[::step]

@@ -68,8 +68,7 @@ def heading_of(row: dict, kind: str) -> str:
     for name in dict.fromkeys([kind, row["prefers"]]):
         if f"auc_{name}" in row:
             text += f"; {name}: AUC {row[f'auc_{name}']:.2f}"
-    if row["prefers"]:
-        text += f"; prefers: {row['prefers']}"
+    text += f"; prefers: {row['prefers'] or 'no kind clearly'}"
     if INCREASE[0] in row:
         increase = cell_text([row[name] for name in INCREASE], "+.4f")
         text += f"; loss increase {increase}"

@@ -12,6 +12,14 @@ GOOD = (
 )
 
 
+def test_html_is_read():
+    assert clean("&bdquo;Ham &amp; eggs,&ldquo; said Tom&#39;s dog.") == (
+        "„Ham & eggs,“ said Tom's dog.",
+        True,
+    )
+    assert clean("Tom & Sue; the end.") == ("Tom & Sue; the end.", False)
+
+
 def test_mojibake_is_mended():
     assert clean("â€œDonâ€™t,â€ he said. â€œYes!â€") == (
         "“Don’t,” he said. “Yes!”",

@@ -50,6 +50,7 @@ def test_an_api_model_continues_stories(endpoint, sample_py, run):
         ("กาลครั้ง", "หนึ่ง", "กาลครั้งหนึ่ง"),
         ("He said “", "Yes.”", "He said “Yes.”"),
         ("Once", ", a dog", "Once, a dog"),
+        ("„Pojď,“", "řekl.", "„Pojď,“ řekl."),
     ],
 )
 def test_a_space_where_the_script_has_one(endpoint, sample_py, prompt, reply, story):

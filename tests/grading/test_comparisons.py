@@ -106,6 +106,12 @@ def test_few_prompts_do_not_show_a_judge_to_be_blind(n, few):
     assert not failed(sees)
 
 
+def test_one_test_with_enough_prompts_shows_a_judge_to_be_blind():
+    kinds = make_controls(true_endings(FEWEST_PROMPTS))
+    kinds[SHUFFLED] = kinds[SHUFFLED][:5]
+    assert of_controls(kinds, lambda kind, story: 5).doubt("consistency") == BLIND
+
+
 def test_wins_are_counted_within_each_prompt():
     """One point above its own spoiled ending, always, though prompts differ by more: all against
     all gives 0.53."""

@@ -158,6 +158,16 @@ def test_how_instructions_were_followed_is_graded(grade_py, tmp_path):
     assert wins(tmp_path / "out" / "a")["rules", "(another ending)", "instructions"] == 1
 
 
+def test_a_chat_judge_is_not_compared_by_its_own_grades(grade_py, tmp_path):
+    path = tmp_path / "out" / "a" / "samples/eval.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row | {"model": "api:rules"}) + "\n" for row in rows))
+    code, printed = grade_py("--controls")
+    assert code == 0 and "rules wrote the stories of a" in printed.out
+    differences = rows_of(tmp_path / "out", "differences")
+    assert "a minus b" not in [row["run"] for row in differences if row["judge"] == "rules"]
+
+
 def test_questions_are_judges_of_their_own(grade_py, api, tmp_path):
     code, printed = grade_py("out/a", "--question", "scores", "paper", "ours")
     assert code == 0 and len(api.requests) == 10 * (1 + 2 + 1)
