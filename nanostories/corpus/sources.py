@@ -146,7 +146,8 @@ def text_stories(path: Path, errors: str, split_on: re.Pattern | None) -> Iterat
             # A pattern with \n suits files of Windows, too.
             text = text.replace("\r\n", "\n")
             # What the groups of the pattern matched stands between the stories.
-            yield from split_on.split(text)[:: split_on.groups + 1]
+            pieces = split_on.split(text)[:: split_on.groups + 1]
+            yield from (piece for piece in pieces if piece.strip())
         else:
             yield text
 
