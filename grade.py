@@ -29,7 +29,7 @@ from pathlib import Path
 from nanostories.cli import Parser, UserError, one_line_errors, positive
 from nanostories.files import append_json, lock, read_json_lines
 from nanostories.generation.samples_file import result_name
-from nanostories.grading.chat_judge import REPLY_TOKENS, ChatJudge, read_question
+from nanostories.grading.chat_judge import ChatJudge, read_question
 from nanostories.grading.comparisons import FEWEST_PROMPTS, Comparison, definitions
 from nanostories.grading.groups import Group, group_runs
 from nanostories.grading.metrics import metrics_of
@@ -286,8 +286,7 @@ def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], cache: Cache, 
     if judges and args.price_in is None:
         print("--price_in and --price_out show the cost")
     elif judges:
-        guess = f"a guess, with {REPLY_TOKENS} tokens a reply"
-        print(f"in all about ${total:.4f} ({guess}); --max_cost limits it, for all judges together")
+        print(f"in all about ${total:.4f}; --max_cost limits it, for all judges together")
     if args.max_cost and total > args.max_cost:
         print(f"--max_cost {args.max_cost:g} is too little: --prompts N grades fewer stories")
     print("judges by likelihood read on this machine, free")

@@ -251,10 +251,11 @@ def clean_and_split(
     for split, text in tqdm(texts, "cleaning", unit=" stories", disable=None):
         counts["stories read"] += 1
         text, story = clean_text(text, options, counts)
-        digest = hashlib.blake2b(story.encode(), digest_size=8, salt=salt).digest()
-        # Copies always end up in the same split.
-        if val is None and int.from_bytes(digest, "big") < options.val_share * 2**64:
+        draw = hashlib.blake2b(story.encode(), digest_size=8, salt=salt).digest()
+        if val is None and int.from_bytes(draw, "big") < options.val_share * 2**64:
             split = "val"
+        words = " ".join(story.split())  # copies may have other line breaks
+        digest = hashlib.blake2b(words.encode(), digest_size=8, salt=salt).digest()
         reason = reason_to_drop(story, digest, split, seen, options)
         if reason:
             counts[reason] += 1
@@ -296,9 +297,9 @@ def reason_to_drop(
         return TRUNCATED
     if digest in seen[split]:
         return DUPLICATE
-    if split == "train" and digest in seen["val"]:
+    if digest in seen["val"]:
         return IN_VALIDATION
-    return None
+    return DUPLICATE if digest in seen["train"] else None
 
 
 # ---- Learn the vocabulary, tokenize ----
@@ -443,8 +444,9 @@ def warnings(meta: dict) -> Iterator[str]:
     if counts[TRUNCATED] > 0.03 * counts["stories read"]:
         reason = "as they do not end with a whole sentence; --raw keeps all"
         yield f"{counts[TRUNCATED]:,} stories were dropped, {reason}"
-    if val["stories"] < 60:  # sample.py --eval 50
-        larger = min(0.5, 100 / (train["stories"] + val["stories"]))
+    n_stories = train["stories"] + val["stories"]
+    if val["stories"] < min(60, n_stories / 4):  # sample.py --eval 50
+        larger = min(0.5, 100 / n_stories)
         remedy = f"hold out more, by --val_share {larger:.2g} or --val"
         yield f"only {val['stories']} validation stories: {remedy}"
     if bytes_per_token < 3 and meta["vocab_size"] >= 4096:

@@ -167,8 +167,8 @@ def check_arguments(args: argparse.Namespace) -> None:
             "--split, --ask and --unseen_words need --eval N, the number of stories",
         ),
         (
-            args.max_cost and not args.max_new_tokens,
-            "--max_cost needs --max_new_tokens, which limits the cost of a story",
+            (args.max_cost or args.price_in and args.dry_run) and not args.max_new_tokens,
+            "a limit of the cost needs --max_new_tokens, which limits that of a story",
         ),
         (
             args.beams > 1 and (args.temperature or args.top_k or args.stream),

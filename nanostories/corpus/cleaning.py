@@ -9,6 +9,7 @@ empty ones and duplicates.
 
 import html
 import re
+import unicodedata
 
 import regex
 
@@ -75,6 +76,7 @@ def clean(text: str) -> tuple[str, bool]:
     if not text.isascii():
         text, n = MOJIBAKE.subn(repair_mojibake, text)
         n_repaired += n
+        text = unicodedata.normalize("NFC", text)  # a letter and its accent are one character
     text = text.strip().replace("\r\n", "\n").replace("\r", "\n")
     if " \n" in text or "\t\n" in text:
         text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))

@@ -39,7 +39,7 @@ QUESTIONS = {
 }
 MAX_TOKENS = 2000  # of a reply, with the model's thoughts; --extra can change it
 TRIES = 3  # unusable replies to a question, before a grading counts as failed
-REPLY_TOKENS = 60  # a guess, for the cost in --dry_run
+REPLY_TOKENS = 60  # a guess, for the cost in --dry_run, until there are replies
 IF_TOLD = "(if told) "  # before what is asked only of stories with an instruction
 
 
@@ -250,7 +250,12 @@ class ChatJudge:
         for story, _ in jobs:
             texts += itertools.accumulate(self.question.texts(story))
         tokens_in = sum(len(gpt2().encode(text)) for text in texts)
-        dollars = (tokens_in * price_in + len(texts) * REPLY_TOKENS * price_out) / 1e6
+        replies = [reply for reply in cache.values() if reply.get("judge") == self.name]
+        lengths = [reply["tokens_out"] for reply in replies if reply["tokens_out"]]
+        length = fmean(lengths or [REPLY_TOKENS])
+        source = "as its replies so far" if lengths else "a guess; a thinking model's are longer"
+        dollars = (tokens_in * price_in + len(texts) * length * price_out) / 1e6
         shown = "\n\nand after its reply:\n\n".join(self.question.texts(jobs[0][0]))
         requests = f"{len(texts):,} requests to {self.client.public_url}"
-        return f"{shown}\n\n{requests}, about {tokens_in:,} tokens in", dollars
+        tokens = f"about {tokens_in:,} tokens in, and {length:.0f} in each reply ({source})"
+        return f"{shown}\n\n{requests}, {tokens}", dollars

@@ -12,6 +12,10 @@ GOOD = (
 )
 
 
+def test_a_letter_and_its_accent_are_one_character():
+    assert clean("Ti\u1ebfng Vi\u1ec7t e\u0301.") == ("Ti\u1ebfng Vi\u1ec7t \u00e9.", False)
+
+
 def test_html_is_read():
     assert clean("&bdquo;Ham &amp; eggs,&ldquo; said Tom&#39;s dog.") == (
         "„Ham & eggs,“ said Tom's dog.",

@@ -133,6 +133,14 @@ def test_cells_are_separated_as_spreadsheets_do(tmp_path, delimiter):
         prepared_stories(tmp_path, path, "--column", "tale")
 
 
+def test_copies_with_other_line_breaks_are_copies(tmp_path):
+    """In whichever split the first of them is."""
+    stories = [f"Tom {i} ran. Sue {i} sat. The dog {i} slept." for i in range(100)]
+    broken = [story.replace(". ", ".\n") for story in stories]
+    path = write_stories(tmp_path / "t.txt", [x for pair in zip(stories, broken) for x in pair])
+    assert prepared_stories(tmp_path, path, "--val_share", "0.5") == sorted(stories)
+
+
 def test_utf16_with_its_mark_is_read(tmp_path, capsys):
     path = write_stories(tmp_path / "t.txt", STORIES)
     stories = prepared_stories(tmp_path, path)
