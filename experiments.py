@@ -142,6 +142,8 @@ def run_experiment(args: argparse.Namespace) -> None:
     if args.scale != "small":
         directory = args.out_dir / f"{args.experiment}-{args.scale}"
     runs = plan_runs(listed, scale, args.seeds, directory, experiment.data, corpora)
+    if listed.variants and not runs:
+        raise UserError("no size fits these --budgets")
     runs = only(args.only, runs)
     if listed.variants and not runs:
         raise UserError(

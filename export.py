@@ -39,7 +39,7 @@ def main():
     parser.add_argument("--title", default="", help="of the page (default: NAME tells stories)")
     parser.add_argument("--about", default="", help="a sentence about the model, for the page")
     args = parser.parse_args()
-    with one_line_errors("export.py", interrupted="nothing was written"):
+    with one_line_errors("export.py", interrupted="no file is half written"):
         # These import torch.
         from nanostories.checkpoints.models import open_model
         from nanostories.generation.backends import load_gpt
@@ -80,7 +80,8 @@ def export_page(model, backend, path: Path, title: str, introduction: str) -> No
         checkpoint = model.checkpoint
         loss = checkpoint["best_val_loss"]
         about["trained on"] = f"{checkpoint['train_config']['data']}, {checkpoint['step']:,} steps"
-        about["validation loss"] = f"{loss:.3f} nats per token, before rounding to 8 bits"
+        if model.files[0].name == "best.pt":
+            about["validation loss"] = f"{loss:.3f} nats per token, before rounding to 8 bits"
     settings = {"title": title, "introduction": introduction}
     if model.corpus:
         settings |= corpus_settings(model.corpus)

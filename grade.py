@@ -124,7 +124,7 @@ def grade_runs(args: argparse.Namespace) -> None:
 
             page = write_page(groups, directory)
             print(f"open {page}; the file that it saves goes to {directory}/, beside it")
-        people = by_people(groups, directory)
+        people = [] if args.no_judge else by_people(groups, directory)
         if args.judge == [HUMAN] and not people:
             return  # no grades yet: keep the tables of other judges
         comparisons = [by_metrics(group) for group in groups] + people
@@ -250,6 +250,8 @@ def ask_chat_judges(
         try:
             judge.grade(chat_stories(groups, args), cache)
         except UserError as error:
+            if stopped:
+                print(f"grade.py: {stopped}", file=sys.stderr)
             stopped = error
         if args.price_in is not None:
             dollars = judge.client.ledger.spent - spent_before
@@ -289,7 +291,8 @@ def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], cache: Cache, 
         print(f"in all about ${total:.4f}; --max_cost limits it, for all judges together")
     if args.max_cost and total > args.max_cost:
         print(f"--max_cost {args.max_cost:g} is too little: --prompts N grades fewer stories")
-    print("judges by likelihood read on this machine, free")
+    if not args.no_judge:
+        print("judges by likelihood read on this machine, free")
 
 
 # ---- Tables and a picture ----

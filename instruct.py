@@ -170,6 +170,8 @@ def main() -> None:
             if "first" in rows[0]:  # by sample.py --best_of
                 first = [row | {"completion": row["first"]} for row in rows]
                 measured += measure(f"{run}, single draws", first)
+        if not measured:
+            raise UserError(f"{directory}: these headers ask for nothing that rules can check")
         # words first; the runs next to each other
         measured.sort(key=lambda row: row["measure"], reverse=True)
         stories = (row["completion"] for row in itertools.chain(*sets.values()))

@@ -99,13 +99,18 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
 
 def draw_attention(name: str, backend, text: str, heads: list[dict]):
     """heads: rows of heads.csv."""
-    from nanostories.interpretation.reading import attention_maps
+    import torch
+
+    from nanostories.interpretation.hooks import run_with_cache
     from nanostories.interpretation.word_classes import pieces_of
     from nanostories.pages.interpretation_pages import PICTURE_TOKENS, attention_picture
 
-    most = min(PICTURE_TOKENS, backend.model.config.block_size)
+    gpt = backend.model
+    most = min(PICTURE_TOKENS, gpt.config.block_size)
     ids = backend.encode(text)[:most]
-    maps = attention_maps(backend.model, ids)
+    _, cache = run_with_cache(gpt, torch.tensor([ids], device=gpt.wte.weight.device))
+    patterns = [cache[f"blocks.{layer}.pattern"][0] for layer in range(gpt.config.n_layer)]
+    maps = torch.cat(patterns).cpu().numpy()  # (heads, query, key)
     return attention_picture(name, maps, pieces_of(backend.tokenizer, ids), heads)
 
 
@@ -143,7 +148,7 @@ def patch_answers(model: Model, backend, texts: Sequence[str], out: Path) -> Non
     pieces = [pieces_of(backend.tokenizer, ids) for ids in prompts]
     picture = patching_picture(model.label(out), patching, pieces)
     warnings = []
-    if abs(after_first - after_second) < FEW_LOGITS:
+    if after_first - after_second < FEW_LOGITS:
         warnings.append("the model hardly tells the texts apart: shares of so little mean little")
     save(out / "patching.json", "interpret.py --patch", [table], warnings, model.files, picture)
     print(f"\nwrote {out}/patching.json, .png and .svg; next: open patching.png there")
@@ -173,7 +178,6 @@ def main() -> None:
         # Most neurons matter less than the rounding of TF32.
         torch.set_float32_matmul_precision("highest")
         if args.patch:
-            out.mkdir(parents=True, exist_ok=True)
             patch_answers(model, backend, args.patch, out)
         else:
             texts = validation_stories(model, args)

@@ -225,7 +225,7 @@ def probe_all(args: argparse.Namespace) -> None:
                 row |= {f"{name} {column}": cell for column, cell in vars(found).items()}
     warnings = [] if args.prompts else unlike_prompts(models)
     for name, model in models.items():
-        note = partly_trained(model.directory) if model.kind == "run" else ""
+        note = partly_trained(model.directory)
         if note:
             warnings.append(f"{name}{note}: stopped, or still being trained")
     stem = "-".join(["probe", *(path.stem for path in args.prompts)])
@@ -274,8 +274,8 @@ def read_by_all(
 def compare_pairs(args: argparse.Namespace, models: list[Model]) -> tuple:
     """(name of the result, tables, figure)"""
     pairs = read_pairs(args.pairs)
-    sentences = {pair.right for pair in pairs} | {pair.wrong for pair in pairs}
-    found, _ = read_by_all(args, models, sentences, ends=False)
+    texts = {pair.right for pair in pairs} | {pair.wrong for pair in pairs}
+    found, _ = read_by_all(args, models, texts, ends=False)
     rows = [pair._asdict() for pair in pairs]
     leads = {}
     for name, nats in found.items():
@@ -329,6 +329,8 @@ def compare_models(args: argparse.Namespace) -> None:
         warnings = unlike_prompts({model.label(args.out): model for model in models})
     save(path, "probe.py", tables, warnings, sources, figure)
     others = [".png", ".svg"]
+    if args.pairs:
+        others.append(".csv")
     if stem == "loss_by_kind" and len(models) > 1:
         others.append(".html")
     print(f"\nwrote {path}, {', '.join(others)}; next: python report.py {args.out}")

@@ -48,10 +48,7 @@ def make_report(files) -> bytes:
         command = result.command.split()[0]
         content = to_html(result) + files.picture(path.with_suffix(".svg"))
         contents[command] = contents.get(command, "") + details(files.label(path), content)
-    missing = []
-    for command, title in SECTIONS.items():
-        if not contents[command]:
-            missing.append(f"{title}: python {command} --help")
+    missing = [f"{SECTIONS[x]}: python {x} --help" for x in SECTIONS if not contents[x]]
     pages = [path for path in files.paths if path.suffix == ".html" and path.name != "report.html"]
     sections = {"Overview": overview_section(files)}
     for command, content in contents.items():

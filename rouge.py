@@ -15,7 +15,6 @@ Score(precision=0.2, recall=0.3333333333333333, f=0.25)
 """
 
 import argparse
-import os
 import random
 import sys
 from collections import Counter
@@ -30,6 +29,7 @@ from nanostories.checkpoints.checkpoint import newest_run
 from nanostories.checkpoints.models import label_of, open_model
 from nanostories.cli import Parser, UserError, existing_path, one_line_errors, positive
 from nanostories.corpus.token_files import text_identity
+from nanostories.files import common_directory
 from nanostories.generation.samples_file import (
     EVAL,
     TRAIN,
@@ -183,6 +183,7 @@ def nearest_other(grams: list[Counter], groups: np.ndarray, n_others: int) -> np
         return highest
     rng = random.Random(0)
     for i, group in enumerate(groups.tolist()):
+        # one more than needed, as its own group may be among them
         others = [x for x in rng.sample(list(members), n_others + 1) if x != group]
         drawn = [rng.choice(members[other]) for other in others[:n_others]]
         highest[i] = max(overlap(grams[i], grams[j]).f for j in drawn)
@@ -226,7 +227,7 @@ def analyze(
     lengths = np.array([len(words) for words in texts[n:]])
     n_prompts = len({row["prompt_index"] for row in samples})
     settings = {setting: samples[0].get(setting) for setting in SAMPLING_SETTINGS}
-    settings["stories"] = text_identity(corpus.directory)
+    settings["training stories"] = text_identity(corpus.directory)
     settings["prompts"] = n_prompts
     settings["completions per prompt"] = n / n_prompts
     settings["checkpoint"] = samples[0].get("weights")
@@ -294,17 +295,16 @@ def count_of(flag: str, texts: list[str]) -> str:
     return f"{texts.count(flag):,} of {len(texts):,}"
 
 
-def sampled_alike(a: Analysis, b: Analysis) -> bool:
-    return all(a.settings[name] == b.settings[name] for name in SAMPLING_SETTINGS)
-
-
 def differences_of_splits(analyses: list[Analysis], base: Path) -> list[dict]:
     """Rows, of each run's completions of training and of validation stories: memorization."""
     of_validation = {analysis.run: analysis for analysis in analyses if analysis.set_name == EVAL}
     rows = []
     for training in analyses:
         validation = of_validation.get(training.run)
-        if training.set_name != TRAIN or not validation or not sampled_alike(validation, training):
+        if training.set_name != TRAIN or not validation:
+            continue
+        alike = (*SAMPLING_SETTINGS, "checkpoint")
+        if any(training.settings[name] != validation.settings[name] for name in alike):
             continue
         for name, metric in training.metrics.items():
             if name in validation.metrics:
@@ -332,7 +332,8 @@ def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]
         if "other_f" not in analysis.metrics:
             lines.append(
                 f"{analysis.label}: completions are not compared with each other: that needs"
-                f" {args.others + 1} prompts; sample more, or lower --others"
+                f" {args.others + 1} prompts (of one prompt: completions); sample more, or lower"
+                " --others"
             )
     settings = [analysis.settings for analysis in analyses]
     differ = [name for name in settings[0] if any(x[name] != settings[0][name] for x in settings)]
@@ -368,21 +369,19 @@ def runs_with_samples(place: Path) -> list[Path]:
     return [place] if (place / "samples").exists() or not below else below
 
 
-def corpus_of(run: Path, runs: Sequence[Path]) -> Path:
-    """That of a run; for a model that was not trained here the one of the other runs, if they have
-    one in common."""
+def corpora_of(runs: Sequence[Path]) -> dict[Path, Path]:
+    """That of each run; for a model that was not trained here the one of the other runs, if they
+    have one in common."""
     corpora = {}
-    for other in runs:
-        model = model_directory(other)  # out/demo for its samples in out/demo/temperature-0.3
+    for run in runs:
+        model = model_directory(run)  # out/demo for its samples in out/demo/temperature-0.3
         if (model / "ckpt.pt").exists():
-            corpora[other] = open_model(str(model)).evaluation_corpus()
-    if run in corpora:
-        return corpora[run]
-    if len(set(corpora.values())) == 1:
-        return next(iter(corpora.values()))
-    raise UserError(
-        f"{run}: not a run of train.py; name the training set, as in --data data/tinystories"
-    )
+            corpora[run] = open_model(str(model)).evaluation_corpus()
+    for run in runs:
+        if run not in corpora and len(set(corpora.values())) != 1:
+            remedy = "name the training set, as in --data data/tinystories"
+            raise UserError(f"{run}: not a run of train.py; {remedy}")
+    return dict.fromkeys(runs, next(iter(corpora.values()))) | corpora
 
 
 def analyze_run(run: Path, corpus: WordCorpus, args: argparse.Namespace) -> list[Analysis]:
@@ -422,10 +421,7 @@ def save_results(
 
 def comparison_path(runs: Sequence[Path], name: str) -> Path:
     """In the directory that holds the runs; never over the results of a run."""
-    common = Path(os.path.commonpath([run.resolve() for run in runs]))
-    if common == Path(common.anchor):
-        places = " and ".join(map(str, runs))
-        raise UserError(f"{places} have only the root in common; compare runs of one directory")
+    common = common_directory(runs)
     is_run = (common / "samples").exists()
     return common / f"{result_name('rouge-comparison' if is_run else 'rouge', name)}.json"
 
@@ -444,8 +440,11 @@ def main() -> None:
     with one_line_errors(
         "rouge.py", interrupted="files of runs that were finished are written, others unchanged"
     ):
-        if args.runs and (args.runs[0] / "meta.json").exists():
-            return show_corpora(args.runs)
+        corpora = [path for path in args.runs if (path / "meta.json").exists()]
+        if corpora and corpora == args.runs:
+            return show_corpora(corpora)
+        if corpora:
+            raise UserError(f"{corpora[0]}: a corpus; name runs alone, or corpora alone")
         runs = {}
         for place in args.runs or [newest_run()]:
             runs |= {run.resolve(): run for run in runs_with_samples(place)}
@@ -454,10 +453,10 @@ def main() -> None:
         path = runs[0] / name
         if len(runs) > 1:
             path = comparison_path(runs, args.set[0])
+        corpora = dict.fromkeys(runs, args.data) if args.data else corpora_of(runs)
         analyses = []
         for run in runs:
-            corpus = open_corpus(args.data or corpus_of(run, runs))
-            analyses_of_run = analyze_run(run, corpus, args)
+            analyses_of_run = analyze_run(run, open_corpus(corpora[run]), args)
             save_results(run / name, analyses_of_run, args, is_shown=len(runs) == 1)
             analyses += analyses_of_run
         if len(runs) > 1:

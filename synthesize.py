@@ -143,7 +143,7 @@ def fill_in(template: Sequence[str], values: dict[str, str]) -> str:
         if not values.keys() >= set(fields):
             raise UserError(f"--template: in {line!r} is another field than {', '.join(values)}")
         if all(values[field] for field in fields):
-            lines.append(line.format(**values))
+            lines.append(re.sub(r"\{(.*?)\}", lambda field: values[field[1]], line))
     return "\n".join(lines)
 
 
@@ -322,7 +322,7 @@ def main() -> None:
     file = directory / "stories.jsonl"
     row = next(read_json_lines(file))
     command = f"python prepare.py --input {file} --name {args.name}-tokens"
-    if row["words"]:
+    if row["words"] or "summary" in row:
         command += " --headers"
     if row["language"] != "English":
         command += " --vocabulary=bpe"

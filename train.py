@@ -206,7 +206,7 @@ def clip_and_update(state: TrainingState) -> torch.Tensor:
         # Frees the gradients: filling them with zeros and adding to those would take longer.
         optimizer.zero_grad()
     state.scaler.update()
-    # 0 rather than infinite, or so would be the mean in the log
+    # 0: an infinite norm would make the mean in the log infinite
     return torch.zeros_like(norm) if overflow else norm
 
 
@@ -219,7 +219,8 @@ def evaluate(loss_of: Loss, state: TrainingState) -> dict[str, float]:
     tokenizer = state.corpus.tokenizer
     stream = state.corpus.val
     starts = story_windows(stream.tokens, block_size, tokenizer.end_of_text)
-    n_scored = np.diff(starts, append=len(stream.tokens))  # those before the next window
+    # a window's first targets, up to where the next window begins
+    n_scored = np.diff(starts, append=len(stream.tokens))
     byte_lengths = torch.from_numpy(tokenizer.byte_lengths()).to(state.device)
     positions = torch.arange(block_size, device=state.device)
     # (loss, tokens, bytes) of each batch, on the device: reading them would wait for it
@@ -237,10 +238,7 @@ def evaluate(loss_of: Loss, state: TrainingState) -> dict[str, float]:
         n_bytes = byte_lengths[targets.clamp(min=0)].where(is_scored, 0).sum()
         per_batch.append(torch.stack([loss, is_scored.sum(), n_bytes]))
     state.model.train()
-    table = torch.stack(per_batch).cpu().double()  # a row for each batch
-    losses = table[:, 0]
-    n_tokens = table[:, 1]
-    n_bytes = table[:, 2]
+    losses, n_tokens, n_bytes = torch.stack(per_batch).cpu().double().T
     nats = (losses * n_tokens).sum()
     bits = nats / math.log(2)
     return {"val_loss": (nats / n_tokens.sum()).item(), "bpb": (bits / n_bytes.sum()).item()}
@@ -317,7 +315,7 @@ def require_same_corpus(corpus: Corpus, config: TrainConfig, checkpoint: dict) -
     weights has another vocabulary."""
     if checkpoint.get("data_sha256", corpus.sha256) != corpus.sha256:
         problem = f"was trained on different data from what {config.data} holds now"
-        remedy = "give another --name"
+        remedy = "train a new run, without --resume"
         own = find_training_corpus(checkpoint)
         if own:
             remedy = f"its own is now --data={own.name}"
@@ -344,11 +342,12 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     backend = load_backend(open_model(str(run)), config.device)
     stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
     print(f"\nEverything is in {run}/ (loss curve: loss.png)")
-    print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
+    print(f"Next: python sample.py --model {shlex.quote(str(run))} --temperature 0.6 {flags}")
 
 
-def remark_on(run: Path, config: TrainConfig) -> None:
+def remark_on(run: Path) -> None:
     """Whether the training was too long, or too short."""
+    config = TrainConfig(**read_run(run))
     log = run_directory.read_log(run / "log.csv")
     losses = {int(row["step"]): float(row["val_loss"]) for row in log if row["val_loss"]}
     best = min(losses, key=losses.get)
@@ -357,7 +356,7 @@ def remark_on(run: Path, config: TrainConfig) -> None:
         print("read (best.pt), and has risen since: a shorter training may do as well.")
     if config.max_minutes:
         steps = int(log[-1]["step"])
-        if steps < min(FEW_STEPS, read_run(run)["max_steps"]):
+        if steps < min(FEW_STEPS, config.max_steps):
             print(f"\nWARNING: {config.max_minutes:g} minutes were only {steps} steps, too few")
             print("to learn much: give it a longer --max_minutes, or a machine that is less busy")
             if steps <= config.short_window_steps:
@@ -372,7 +371,8 @@ def remedy_for(error: RuntimeError | MemoryError, config: TrainConfig, ranks: Ra
     # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, a plain RuntimeError on a CPU.
     is_memory_error = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     if is_memory_error or "can't allocate memory" in str(error):
-        n = config.batch_size
+        share = config.sequences_per_step // ranks.size
+        n = max(n for n in range(1, config.batch_size + 1) if share % n == 0)  # as Batches reads
         if n == 1:
             return f"out of memory; a new run needs a smaller --block_size or model ({reason})"
         batch_size = max(divisor for divisor in range(1, n) if n % divisor == 0)
@@ -401,7 +401,7 @@ def main():
                 raise
             sys.exit(f"{name}: {remedy}")
         if ranks.rank == 0 and finished:
-            remark_on(run, config)
+            remark_on(run)
             tell_a_story(run, config)
         elif ranks.rank == 0:
             command = f"python train.py --resume {shlex.quote(str(run))}"

@@ -152,16 +152,17 @@ class Parser(argparse.ArgumentParser):
             description=description, formatter_class=argparse.RawDescriptionHelpFormatter
         )
 
-    def parse_args(self, args=None, namespace=None) -> argparse.Namespace:
+    def parse_args(self, args=None) -> argparse.Namespace:
         """Names an unknown flag, where argparse would complain of its value first."""
         known = list(self._option_string_actions)
-        for arg in sys.argv[1:] if args is None else args:
+        args = sys.argv[1:] if args is None else args
+        for arg in args:
             flag = re.match(r"--[\w-]+(?=$|=)", arg)
             if flag and not any(name.startswith(flag[0]) for name in known):
                 similar = difflib.get_close_matches(flag[0], known, n=1)
                 remedy = f"; did you mean {similar[0]}?" if similar else ""
                 self.error(f"no flag {flag[0]}{remedy}")
-        return super().parse_args(args, namespace)
+        return super().parse_args(args)
 
     def error(self, message: str) -> NoReturn:
         """One line, where argparse would print the usage first."""
@@ -211,15 +212,10 @@ def one_line_errors(
     except BrokenPipeError:  # `| head` has seen enough
         sys.stderr.close()  # Python would complain that it could not flush
         sys.exit(1)
-    except UserError as error:
-        exit_with_line(f"{program}: {error}")
-    except OSError as error:
-        problem = error.strerror or str(error)
-        if error.filename:
-            problem = f"{error.filename}: {problem}"
-        exit_with_line(f"{program}: {problem}; {remedy}")
-
-
-def exit_with_line(message: str) -> NoReturn:
-    """The name of a file in the message may contain a line break."""
-    sys.exit(message.replace("\n", "\\n"))
+    except (UserError, OSError) as error:
+        problem = str(error)
+        if isinstance(error, OSError):
+            place = f"{error.filename}: " if error.filename else ""
+            problem = f"{place}{error.strerror or error}; {remedy}"
+        # The name of a file in it may contain a line break.
+        sys.exit(f"{program}: {problem}".replace("\n", "\\n"))

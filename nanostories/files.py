@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nanostories.cli import UserError
@@ -99,6 +99,15 @@ def lock(directory: Path, name: str = ".lock", busy: str = "in use by another pr
         except OSError:  # a file system without locks
             pass
         yield
+
+
+def common_directory(paths: Sequence[Path]) -> Path:
+    """The one that holds all of them; UserError if it is the root."""
+    common = Path(os.path.commonpath([path.resolve() for path in paths]))
+    if common == Path(common.anchor):
+        places = " and ".join(map(str, paths))
+        raise UserError(f"{places} have only the root in common; name those of one directory")
+    return common
 
 
 def sha256_of(path: Path) -> str:

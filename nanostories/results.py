@@ -92,7 +92,7 @@ def save(
 
 
 def without_nan(value):
-    """Plain types, None for NaN, which JSON does not have."""
+    """Plain types, None for NaN and infinities, which JSON does not have."""
     if isinstance(value, dict):
         return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -129,28 +129,16 @@ def outdated(result: Result, directory: Path) -> list[str]:
 # ---- As text and as HTML ----
 def cell_text(cell: Cell, form: str = "") -> str:
     """form: a format, such as ".3f" (default: three significant digits; whole numbers in full)."""
-    if cell is None:
-        return MISSING
     if isinstance(cell, str):
         return cell
-    if isinstance(cell, (int, float)):
-        return number_text(cell, form)
-    value, low, high = cell
-    if value is None:
+    if cell is None or cell != cell:  # NaN
         return MISSING
-    if low is None or math.isnan(low):
-        return number_text(value, form)
-    return f"{number_text(value, form)} [{number_text(low, form)}, {number_text(high, form)}]"
-
-
-def number_text(value: float, form: str) -> str:
-    if math.isnan(value):
-        return MISSING
-    if form:
-        return format(value, form)
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.3g}"
+    if isinstance(cell, int):
+        return format(cell, form or ",")
+    if isinstance(cell, float):
+        return format(cell, form or ".3g")
+    value, low, high = [cell_text(number, form) for number in cell]
+    return value if MISSING in (value, low) else f"{value} [{low}, {high}]"
 
 
 def marks_of(table: Table) -> dict[str, str]:

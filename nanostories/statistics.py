@@ -32,7 +32,7 @@ class Estimate(NamedTuple):
 
 def estimate(values: np.ndarray, share: bool = False, chance: float = 0.0) -> Estimate:
     """The mean of the values of prompts: scores, differences of two models, or shares (of stories
-    that are right, of wins; half a win is a tie).
+    that are right, of wins; a tie is half a win).
 
     Student's t over prompts. A share gets one success and one failure more (Agresti and Coull,
     1998), so that 50 of 50 is not ± 0. Simulated coverage: LOG.md, "Intervals"."""
@@ -55,9 +55,10 @@ def ratio(numerators: np.ndarray, denominators: np.ndarray) -> Estimate:
     denominators: (clusters,), the sums of each story (or other cluster)."""
     n = len(denominators)
     total = denominators.sum()
-    value = (numerators.sum(-1) / total)[()]
+    value = (numerators.sum(-1) / total)[()]  # [()]: an array of no dimensions -> its number
     if n < 2:
-        return Estimate(value, *[value * np.nan] * 3)
+        unknown = value * np.nan  # of value's shape
+        return Estimate(value, unknown, unknown, unknown)
     residuals = numerators - value[..., None] * denominators
     error = ((residuals**2).sum(-1) * n / (n - 1)) ** 0.5 / total
     return around(value, error, n, 0.0)
@@ -65,15 +66,15 @@ def ratio(numerators: np.ndarray, denominators: np.ndarray) -> Estimate:
 
 def around(value, error, n: int, chance: float) -> Estimate:
     """value ± its standard error, by Student's t of n prompts."""
-    from scipy.special import stdtr  # here, as SciPy is slow to import
+    from scipy.special import stdtr, stdtrit  # here, as SciPy is slow to import
 
     distance = np.abs(value - chance)
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * stdtr(n - 1, -distance / error)
     # The same on every prompt: no spread, so as with n coins (a sign test).
     sign_test = np.where(distance > 1e-12, 2.0 ** (1 - n), 1.0)
-    p = np.where(error > 1e-12, p, sign_test)[()]  # [()]: an array of no dimensions -> its number
-    margin = student(n - 1) * error
+    p = np.where(error > 1e-12, p, sign_test)[()]
+    margin = stdtrit(n - 1, 0.975) * error  # the 97.5% quantile
     return Estimate(value, value - margin, value + margin, p)
 
 
@@ -86,13 +87,6 @@ def difference_rows(found: Mapping[tuple[str, str], Estimate], column: str) -> l
         row = {"run": pair, column: name, "difference": difference.cell, "p (Holm)": float(p)}
         rows.append(row)
     return rows
-
-
-def student(df: float) -> float:
-    """The 97.5% quantile of Student's t."""
-    from scipy.special import stdtrit  # here, as SciPy is slow to import
-
-    return float(stdtrit(df, 0.975))
 
 
 def holm(p: np.ndarray) -> np.ndarray:

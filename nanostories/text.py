@@ -17,15 +17,17 @@ import regex
 SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 # Letters, marks and digits.
 WORD = regex.compile(rf"(?V1)[{SPACELESS}]\p{{M}}*|[[\p{{L}}\p{{M}}\p{{N}}]--[{SPACELESS}]]+")
+NO_TITLE = r"(?<!\b(?:Mr|Mrs|Ms|Dr)\.?)"  # their periods end no sentence
 # Chinese and Japanese have no space between sentences.
 BETWEEN_SENTENCES = regex.compile(
-    r"""(?<=\p{Sentence_Terminal})[ ]|(?<=\p{Sentence_Terminal}["”'’])[ ](?=[A-Z"“'‘])"""
+    rf"""(?<=\p{{Sentence_Terminal}}){NO_TITLE}[ ]"""
+    r"""|(?<=\p{Sentence_Terminal}["”'’])[ ](?=[A-Z"“'‘])"""
     r"""|(?<=[。！？])(?![。！？」』])|\n"""
 )
-# Final punctuation, perhaps with a quote, before whitespace and a capital; but not the period of
-# Mr., Mrs. and so on. Where letters have no case, a quote ends no sentence: "he said" may follow.
+# Final punctuation, perhaps with a quote, before whitespace and a capital. Where letters have no
+# case, a quote ends no sentence: "he said" may follow.
 SENTENCE_END = regex.compile(
-    r"""(?<!\b(?:Mr|Mrs|Ms|Dr))[\p{Sentence_Terminal}…]+"""
+    rf"""{NO_TITLE}[\p{{Sentence_Terminal}}…]+"""
     r"""(?:["'”’)」』]*(?=\s+["'“‘(]?\p{Lu}|\s*$)|(?=\s+["'“‘(]?\p{Lo}))"""
     r"""|[。！？…]+(?![」』])"""
 )

@@ -123,7 +123,7 @@ def config_from_hf(hf_config: dict) -> GPTNeoConfig:
     model_type = str(hf_config.get("model_type"))
     if model_type not in HF_KEYS:
         raise UserError(f"model_type is {model_type}; only gpt_neo and gpt2 can be read")
-    settings = {"dropout": hf_config.get(DROPOUTS[model_type][0], 0.0)}
+    settings = {"dropout": hf_config.get(DROPOUTS[model_type][0]) or 0.0}
     for name, key in HF_KEYS[model_type].items():
         settings[name] = hf_config.get(key)
         if type(settings[name]) is not int:
@@ -228,8 +228,9 @@ def load_hf(directory: Path) -> GPTNeo:
     """GPT-Neo or GPT-2 in fp32, from a directory that transformers wrote. In eval mode. UserError
     names the file and its fault."""
     path = directory / "config.json"
+    hf_config = read_json(path)
     try:
-        config = config_from_hf(read_json(path))
+        config = config_from_hf(hf_config)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from None
     # Shapes only: nothing is allocated until the weights are known to fit.

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
+from model import GPTNeo
 from nanostories.checkpoints.checkpoint import UNREADABLE
 from nanostories.cli import UserError
 
@@ -35,9 +36,7 @@ class OtherModel(nn.Module):
     def attention(self) -> None:
         """Its attention is its own, and no argument of hidden()."""
 
-    def num_params(self) -> int:
-        """All parameters; shared ones count once."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
+    num_params = GPTNeo.num_params
 
     def hidden(self, tokens: Tensor, positions: Tensor, attend: None) -> Tensor:
         """Tokens (B, T) -> logits (B, T, V). Some architectures scale or cap them after the head,
@@ -91,6 +90,9 @@ class OtherTokenizer:
         if self.adds_space:
             text = text.removeprefix(" ")
         return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def decode_bytes(self, ids: Sequence[int]) -> bytes:
+        return self.decode(ids).encode()
 
     def decode(self, ids: Sequence[int]) -> str:
         # Decoded after another token, so that a space in front is kept.

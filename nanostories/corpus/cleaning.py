@@ -13,14 +13,13 @@ import unicodedata
 
 import regex
 
-# What meta.json counts, in this order
 # Reasons to drop a story
 EMPTY = "empty dropped"
 NO_HEADER = "without a header dropped"
 TRUNCATED = "truncated dropped"
 DUPLICATE = "duplicates dropped"
 IN_VALIDATION = "validation stories dropped from train"
-CLEANING = (
+CLEANING = (  # what meta.json counts, in this order
     "stories read",
     "mojibake repaired",
     EMPTY,

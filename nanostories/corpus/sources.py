@@ -127,17 +127,18 @@ def read_files(
         name = path.name.removesuffix(".gz")
         if name.endswith(".txt"):
             yield from text_stories(path, errors, split_on)
-        elif name.endswith(".jsonl"):
-            yield from stories_of_rows(path, json_rows(path), headers, columns)
+            continue
+        if name.endswith(".jsonl"):
+            rows = json_rows(path)
         elif name.endswith(".json"):
-            yield from stories_of_rows(path, json_array(path), headers, columns)
+            rows = json_array(path)
         elif name.endswith((".csv", ".tsv")):
-            yield from stories_of_rows(path, csv_rows(path), headers, columns)
+            rows = csv_rows(path)
         elif path.suffix == ".parquet":
-            yield from stories_of_rows(path, parquet_rows(path, columns), headers, columns)
+            rows = parquet_rows(path, columns)
         else:
-            endings = ", ".join(ENDINGS)
-            raise UserError(f"{path}: unknown format; its name must end in {endings}")
+            raise UserError(f"{path}: unknown format; its name must end in {', '.join(ENDINGS)}")
+        yield from stories_of_rows(path, rows, headers, columns)
 
 
 def text_stories(path: Path, errors: str, split_on: re.Pattern | None) -> Iterator[str]:
@@ -187,7 +188,6 @@ def first_bad_byte(path: Path) -> str:
                 line.decode()
             except UnicodeDecodeError as error:
                 return f"line {number:,}, byte {error.start + 1:,} of it"
-    return "at its end"
 
 
 def json_rows(path: Path) -> Iterator[tuple[str, dict]]:

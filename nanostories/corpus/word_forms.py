@@ -23,12 +23,12 @@ from nanostories.corpus.builtin_stories import (
     read_toml,
     verb_forms,
 )
+from nanostories.text import SPACELESS
 
 LISTS = read_toml("word_forms.toml")
 STOP_WORDS = {*LISTS["stop_words"].split(), *PRONOUNS}
-# Scripts that put no spaces between words, or join particles to them
-SCRIPTS = "Han Hiragana Katakana Thai Lao Khmer Myanmar Hangul Arabic Hebrew".split()
-WITHIN_WORDS = regex.compile("|".join(rf"\p{{{script}}}" for script in SCRIPTS))
+# Of scripts that put no spaces between words, or join particles to them
+NO_WORD_BOUNDARIES = regex.compile(rf"[{SPACELESS}\p{{Hangul}}\p{{Arabic}}\p{{Hebrew}}]")
 # Quotation marks of many languages, a dash before a line, or single marks around what ends like a
 # sentence or a phrase
 SPEECH = regex.compile(r"""(?m)["“”«»„「」]|^[ ]*[—–]|(?<![\p{L}\d])['‘][^\n]{1,300}?[,.!?]['’]""")
@@ -51,7 +51,7 @@ def inflections(word: str) -> frozenset[str]:
 
 def uses_word(text: str, word: str) -> bool:
     """Whether any form of the word is in the text. Forms are known for words of ASCII alone."""
-    if WITHIN_WORDS.search(word):
+    if NO_WORD_BOUNDARIES.search(word):
         return word.lower() in text.lower()
     forms = inflections(word.lower()) if word.isascii() else [word]
     any_form = "|".join(regex.escape(form) for form in forms)

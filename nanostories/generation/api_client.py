@@ -273,6 +273,8 @@ class ApiClient:
     def preview(self, requests: Sequence[dict], attempts: int = 1) -> str:
         """For --dry_run: the first request, how many there are, and what they cost at most.
         attempts: how often each may be sent."""
+        if not requests:
+            return "nothing to ask"
         bodies = [self.body(request) for request in requests]
         shown = json.dumps(bodies[0], indent=2, ensure_ascii=False)
         number = f"{len(bodies):,} requests to {self.public_url}"

@@ -2,9 +2,9 @@
 A chat judge is a model behind an API. Here: its questions (GPT-Eval, the paper's section 3), asking
 them, and reading the replies.
 
-A question is a text file: prompts/question_*.txt, which have the forms of the documents in our own
-words, or one of your own. {beginning} and {completion} stand where those of the story go, and
-{instruction}, if the file has it, where the story's goes. Where a story has none, the paragraph
+A question is a text file: prompts/question_*.txt, worded by us in the forms of the paper and its
+reproductions, or one of your own. {beginning} and {completion} stand where those of the story go,
+and {instruction}, if the file has it, where the story's goes. Where a story has none, the paragraph
 with {instruction} and lines that begin with "(if told)" are left out.
 
 A first line `scores: grammar, (if told) plot` names the scores. A line `--- next turn ---` stands
@@ -111,7 +111,9 @@ def read_reply(text: str, names: Sequence[str] = ()) -> dict[str, float]:
         )
     if isinstance(found, list):
         names = names or [f"score {i + 1}" for i in range(len(found))]
-        found = dict(zip(names, found)) if len(names) == len(found) else {}
+        if len(names) != len(found):
+            raise UserError(f"{len(found)} numbers for {len(names)} scores")
+        found = dict(zip(names, found))
     by_lower_name = {name.lower(): value for name, value in found.items()}
     if not names:
         names = [name for name, value in found.items() if type(value) in (int, float)]
@@ -210,7 +212,7 @@ class ChatJudge:
             messages.append({"role": "assistant", "content": text})
         try:
             return read_reply(text, self.question.names(story)), messages
-        except UserError:  # a reply to the same question, when it had other scores
+        except UserError:  # usable when it came, as the file's first line named other scores then
             return None, messages[:-1]
 
     async def ask(self, story: Story, repeat: int, cache) -> None:

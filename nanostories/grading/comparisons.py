@@ -23,7 +23,7 @@ from nanostories.grading.scores import (
     is_likelihood_judge,
     score_of,
 )
-from nanostories.grading.stories import Story, different_settings
+from nanostories.grading.stories import different_settings
 from nanostories.results import Table
 from nanostories.statistics import Estimate, difference_rows, estimate
 
@@ -36,6 +36,7 @@ FEWEST_PROMPTS = 12
 ALPHA = 0.05  # the chance that any of a table's differences is called clear although none exists
 BLIND = "the judge fails the controls of this score"
 TOO_FEW = f"controls of fewer than {FEWEST_PROMPTS} prompts: too few to test this score"
+FEW = "too few prompts"
 UNTESTED = "no control tests this score"
 OWN_WORDS = "stories by the judge itself, which overrates them: not compared"
 
@@ -48,7 +49,7 @@ class Comparison:
         self.group = group
         self.grades = grades
         self.own = set(own)  # names of the runs that the judge wrote
-        self.others = [run for run in group.runs if run.name not in self.own]
+        self.compared = [run for run in group.runs if run.name not in self.own]
 
     @cached_property
     def scores(self) -> dict[str, dict[str, np.ndarray]]:
@@ -56,9 +57,13 @@ class Comparison:
         stories = self.group.sources() | self.group.controls
         found = {}
         for source, grades in self.grades.items():
-            for name in score_names(grades):
-                means = prompt_means(name, self.group.prompts, stories[source], grades)
-                found.setdefault(name, {})[source] = means
+            values = {}
+            for story, scores in zip(stories[source], grades):
+                for name, value in (scores or {}).items():
+                    values.setdefault(name, {}).setdefault(story.prompt, []).append(value)
+            for name, by_prompt in values.items():
+                means = [np.mean(by_prompt.get(prompt, np.nan)) for prompt in self.group.prompts]
+                found.setdefault(name, {})[source] = np.array(means)
         return found
 
     # ---- Tests of the judge ----
@@ -76,25 +81,30 @@ class Comparison:
                 found[name, control] = estimate(won, share=True, chance=0.5), len(won)
         return found
 
+    def outcomes(self, score: str) -> dict[str, str]:
+        """{control: whether this score tells it from the true ending: "yes", "no" or FEW}"""
+        found = {}
+        for control in score_of(self.judge, score).tested_by:
+            if (score, control) in self.wins:
+                win, n = self.wins[score, control]
+                found[control] = "no" if n >= FEWEST_PROMPTS else FEW
+                if win.low > 0.5:
+                    found[control] = "yes"
+        return found
+
     def failed_controls(self, score: str) -> list[str]:
-        """The controls that this score should tell from the true ending, and does not."""
-        tests = [(score, control) for control in score_of(self.judge, score).tested_by]
-        return [key[1] for key in tests if key in self.wins and not self.wins[key][0].low > 0.5]
+        return [control for control, passes in self.outcomes(score).items() if passes != "yes"]
 
     def doubt(self, score: str) -> str:
         """Why not to believe a score; "" if it passes its controls, or is a metric."""
         if not self.judge:
             return ""
-        tests = [(score, control) for control in score_of(self.judge, score).tested_by]
-        if not any(test in self.wins for test in tests):
+        found = self.outcomes(score).values()
+        if not found:
             return UNTESTED
-        failed = self.failed_controls(score)
-        if not failed:
-            return ""
-        return TOO_FEW if self.most_prompts(score, failed) < FEWEST_PROMPTS else BLIND
-
-    def most_prompts(self, score: str, controls: Sequence[str]) -> int:
-        return max(self.wins[score, control][1] for control in controls)
+        if "no" in found:
+            return BLIND
+        return TOO_FEW if FEW in found else ""
 
     # ---- Tables ----
     def tables(self) -> list[Table]:
@@ -105,7 +115,7 @@ class Comparison:
         runs = {run.name: run for run in self.group.runs}
         rows = []
         for source in self.grades:
-            if source in SPOILED:
+            if source in SPOILED or not self.grades[source]:
                 continue
             row = {"run": source, "stories": len(self.grades[source])}
             if self.judge:
@@ -145,11 +155,12 @@ class Comparison:
         """The runs that are compared: those that were sampled alike, not the judge's own; and each
         with the true endings of its prompts."""
         if not self.failures_differ:
-            for a, b in itertools.combinations(self.others, 2):
+            for a, b in itertools.combinations(self.compared, 2):
                 if not different_settings([a, b]):
                     yield a.name, b.name
-        for run in self.others if self.judge else ():
-            yield run.name, TRUE_ENDING
+        if self.judge:
+            for run in self.compared:
+                yield run.name, TRUE_ENDING
 
     @property
     def n_failed(self) -> int:
@@ -185,11 +196,7 @@ class Comparison:
     def control_table(self) -> Table:
         rows = []
         for (name, control), (win, n) in self.wins.items():
-            passes = "not tested"
-            if control in score_of(self.judge, name).tested_by:
-                passes = "yes"
-                if not win.low > 0.5:
-                    passes = "no" if n >= FEWEST_PROMPTS else "too few prompts"
+            passes = self.outcomes(name).get(control, "not tested")
             row = {"score": name, "control": control, "paired wins": win.cell}
             rows.append(row | {"prompts": n, "passes": passes})
         about = (
@@ -207,7 +214,7 @@ class Comparison:
         return [*self.group_warnings(), *(self.judge_warnings() if self.judge else [])]
 
     def group_warnings(self) -> Iterator[str]:
-        if self.own and len(self.others) == 1:
+        if self.own and len(self.compared) == 1:
             yield (
                 f"{self.judge} wrote the stories of {', '.join(sorted(self.own))}: without another"
                 " judge, runs are not compared with each other, only with true endings"
@@ -223,7 +230,7 @@ class Comparison:
                 f"only the {len(self.group.prompts)} prompts that all of these runs have count;"
                 f" {most.name} has {len(most.prompts)}"
             )
-        unlike = different_settings(self.others)
+        unlike = different_settings(self.compared)
         if unlike and not self.judge:  # once for the group
             yield (
                 f"{self.group.title}: sampled with different {', '.join(unlike)}; only runs that"
@@ -242,8 +249,9 @@ class Comparison:
         for name in self.scores:
             failed = self.failed_controls(name)
             if failed:
-                n = self.most_prompts(name, failed)
-                few = f"; with {n} prompts any judge may seem so" if n < FEWEST_PROMPTS else ""
+                few = ""
+                if self.doubt(name) == TOO_FEW:
+                    few = "; with so few prompts any judge may seem so"
                 cannot = f"cannot tell the true ending from {' nor '.join(failed)}"
                 yield f"{name}: {self.judge} {cannot}{few}"
         above = {}
@@ -256,21 +264,6 @@ class Comparison:
                 f"{self.judge} scores {', '.join(above)} above true endings: no merit, as judges"
                 " like likely text"
             )
-
-
-def score_names(grades: Sequence[dict | None]) -> list[str]:
-    return list(dict.fromkeys(itertools.chain.from_iterable(scores or () for scores in grades)))
-
-
-def prompt_means(
-    name: str, prompts: Sequence[str], stories: Sequence[Story], grades: Sequence[dict | None]
-) -> np.ndarray:
-    """(prompts,): the mean over the completions of each; NaN where there is none."""
-    values = {prompt: [] for prompt in prompts}
-    for story, scores in zip(stories, grades):
-        if scores and name in scores:
-            values[story.prompt].append(scores[name])
-    return np.array([np.mean(x) if x else np.nan for x in values.values()])
 
 
 def paired(sources: Mapping[str, np.ndarray], a: str, b: str) -> tuple[np.ndarray, np.ndarray]:

@@ -107,7 +107,8 @@ def result_tables(probes: Sequence[Probe], right: dict[str, list[bool]]) -> list
     for name, groups in sets.items():
         if Path(name).stem in OURS:
             chance[name] = float(np.mean([1 / len(probes[group[0]].answers) for group in groups]))
-    rows.append(chance)
+    if len(chance) > 1:
+        rows.append(chance)
     formats = dict.fromkeys(sets, ".1%")
     counts = [f"{len(groups)} groups of {name}" for name, groups in sets.items()]
     about = f"95% intervals over {', '.join(counts)}: prompts with the same answers."

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from nanostories.checkpoints.checkpoint import checkpoint_file
 from nanostories.checkpoints.models import Model, label_of, open_model
 from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.instruct_headers import MARKER
+from nanostories.files import common_directory
 from nanostories.generation.samples_file import EVAL, read_rows, set_file
 
 # Runs are compared where these are equal.
@@ -64,15 +66,19 @@ class Run:
         self.stories = [story_of(row) for row in rows]
         self.prompts = list(dict.fromkeys(story.prompt for story in self.stories))
         self.sampling = {name: rows[0].get(name) for name in SAMPLING}
-        self.is_uncut = all(row.get("finished") for row in rows)  # by max_new_tokens
+        self.is_uncut = all(
+            row.get("finished") for row in rows
+        )  # neither by max_new_tokens nor by the context's end
 
     @cached_property
     def model(self) -> Model | None:
         """The run of train.py that wrote the stories. They are in its directory, in one below it
         (temperature-0.3), or apart from it."""
-        named = Path(self.rows[0].get("model") or "")
-        for place in (self.directory, self.directory.parent, named):
-            if (place / "ckpt.pt").exists():
+        named = self.rows[0].get("model") or ""
+        if named.startswith(("hf:", "api:")):
+            return None
+        for place in (self.directory, self.directory.parent, Path(named)):
+            if checkpoint_file(place).is_file():
                 return open_model(str(place))
         return None
 
@@ -110,12 +116,7 @@ def read_runs(
             raise UserError(
                 f"{directory}: no such directory; name a run, or a directory of runs such as out/"
             )
-    common = Path(os.path.relpath(os.path.commonpath([path.resolve() for path in directories])))
-    if common.resolve() == Path(common.resolve().anchor):
-        places = " and ".join(map(str, directories))
-        raise UserError(
-            f"{places} have only the root in common, where grades.json would be written"
-        )
+    common = Path(os.path.relpath(common_directory(directories)))
     found = set()
     for directory in directories:
         found |= {path.resolve() for path in directory.rglob("samples/*.jsonl")}

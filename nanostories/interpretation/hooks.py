@@ -40,32 +40,29 @@ def visible_keys(T: int, window: int, device: torch.device | str = "cpu") -> tor
 def hooked(model: GPTNeo, hook: Callable[[str, torch.Tensor], torch.Tensor]):
     """All activations but those of attention go through `hook`, which returns those to continue
     with."""
-    handles = []
+    handles = contextlib.ExitStack()
 
     def hook_input(name: str, part: torch.nn.Module) -> None:
         def replace(_, args):
             return hook(name, args[0]), *args[1:]
 
-        handles.append(part.register_forward_pre_hook(replace))
+        handles.enter_context(part.register_forward_pre_hook(replace))
 
     def hook_output(name: str, part: torch.nn.Module) -> None:
         def replace(_, args, output):
             return hook(name, output)
 
-        handles.append(part.register_forward_hook(replace))
+        handles.enter_context(part.register_forward_hook(replace))
 
-    for i, block in enumerate(model.blocks):
-        hook_input(f"blocks.{i}.resid_pre", block)
-        hook_input(f"blocks.{i}.resid_mid", block.ln_2)
-        hook_input(f"blocks.{i}.post", block.mlp_out)
-        hook_output(f"blocks.{i}.attn_out", block.attention_out)
-        hook_output(f"blocks.{i}.mlp_out", block.mlp_out)
-        hook_output(f"blocks.{i}.resid_post", block)
-    try:
+    with handles:
+        for i, block in enumerate(model.blocks):
+            hook_input(f"blocks.{i}.resid_pre", block)
+            hook_input(f"blocks.{i}.resid_mid", block.ln_2)
+            hook_input(f"blocks.{i}.post", block.mlp_out)
+            hook_output(f"blocks.{i}.attn_out", block.attention_out)
+            hook_output(f"blocks.{i}.mlp_out", block.mlp_out)
+            hook_output(f"blocks.{i}.resid_post", block)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def run(
@@ -108,7 +105,8 @@ def run(
         hidden = model.hidden(tokens, torch.arange(T, device=tokens.device), attend)
     if waiting:
         raise UserError(
-            f"no activations to patch: {', '.join(waiting)} (pattern: only if with_pattern=True)"
+            f"no activations to patch: {', '.join(waiting)} (pattern: only if with_pattern=True;"
+            " resid_mid: patch attn_out)"
         )
     return hidden
 

@@ -10,7 +10,7 @@ adds (direct logit attribution, Elhage et al., 2021).
 
 The residual stream is the sum of all writes, but a LayerNorm stands between it and the logits. Its
 scale is taken from the intact run, so that the rest is linear, and the contributions add up to the
-logit.
+logit, but for what the last LayerNorm's bias adds.
 """
 
 from collections.abc import Iterator

@@ -52,12 +52,12 @@ BINS = (0, 16, 32, 64, 128, 256)
 POSITIONS = ("1 to 16", "17 to 32", "33 to 64", "65 to 128", "129 to 256", "257 on")
 AUXILIARIES = (
     "be am is are was were been being have has had do does did can could will would shall should"
-    " may might must don didn doesn isn wasn weren couldn wouldn hadn"
+    " may might must don didn doesn isn wasn weren couldn wouldn hadn s t d m ll re ve"
 ).split()
 FUNCTION = {*PRONOUNS, *FUNCTION_WORDS, *AUXILIARIES}
-# A word with what stands before it: nothing, the end of a sentence, or the beginning of speech
+# A word with what stands before it: the end of a sentence, or the beginning of speech
 BEGINNING = regex.compile(
-    r"""(?:^\s*|\p{Sentence_Terminal}["”'’]*\s+["“'‘]*|[。！？]["”」』]*|["“„「])(?!\p{Ll})\w+$"""
+    r"""(?:\p{Sentence_Terminal}["”'’]*\s+["“'‘]*|[。！？]["”」』]*|["“„「])(?!\p{Ll})\w+$"""
 )
 
 
@@ -93,7 +93,7 @@ def kinds_of_pieces(pieces: Sequence[str], names: set[str], function_words: set[
             for i in members:
                 kinds[i] = "inside of a word"
             kinds[members[0]] = kind_of_word(word, names, function_words, mentioned)
-            if BEGINNING.search(before + form):
+            if not mentioned or BEGINNING.search(before + form):
                 kinds[members[0]] = "beginning of a sentence"
             mentioned.add(word.lower())
     return kinds
@@ -104,7 +104,7 @@ def kind_of_word(word: str, names: set[str], function_words: set[str], mentioned
     order = "again" if lower in mentioned else "first"
     if word[0].isupper() and lower in names:
         return f"name, {order}"
-    if lower in function_words or word[0] in "'’":  # 's, 'll
+    if lower in function_words or (function_words and word[0] == "'"):  # 's, 'll
         return "function word"
     return f"content word, {order}"
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from nanostories.kernels import compile_cpp
 
-# in the C++ kernel; for wider heads PyTorch was faster with AMX in bfloat16, before products in
-# tiles (figures: LOG.md)
+# Wider heads go to PyTorch: it was faster there, measured before our kernel used AMX's tiles
+# (LOG.md).
 MAX_HEAD_WIDTH = 128
 
 

@@ -82,7 +82,7 @@ def instruction_set() -> InstructionSet:
     wanted = os.environ.get("NANOSTORIES_ISA") or "native"
     if "amx" in supported and not ask_for_amx():
         del supported["amx"]
-        if wanted == "native":
+        if wanted == "native":  # -march=native would let the compiler emit AMX all the same
             wanted = "avx512_bf16"
     if wanted in supported:
         return supported[wanted]

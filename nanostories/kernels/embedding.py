@@ -30,7 +30,7 @@ class Lookup(torch.autograd.Function):
 
 
 @torch.library.custom_op("nanostories::embedding_gradient", mutates_args=())
-def embedding_gradient(dout: Tensor, ids: torch.Tensor, n_rows: int) -> torch.Tensor:
+def embedding_gradient(dout: Tensor, ids: Tensor, n_rows: int) -> torch.Tensor:
     """dout (…, C), ids (…) -> (n_rows, C). Outside torch.compile PyTorch deals the rows out to the
     threads, and each adds up its own in the order of the ids."""
     return torch.ops.aten.embedding_dense_backward(dout, ids, n_rows, -1, False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nanostories.novelty.search import Matches
+from nanostories.novelty.search import Matches, count_distinct
 from nanostories.novelty.words import WordCorpus, passage
 
 FLAGS = ("copy", "template")
@@ -57,8 +57,7 @@ def is_template(masked: np.ndarray, precision: float, k: int) -> bool:
     is not flagged.
 
     masked: the text with its names masked. precision: as in search.Matches."""
-    grams = set(zip(*(masked[i:].tolist() for i in range(k))))
-    return precision >= TEMPLATE and len(grams) > MIN_WORDS - k
+    return precision >= TEMPLATE and count_distinct(masked, k) > MIN_WORDS - k
 
 
 def flag_texts(matches: Matches, masked: Matches, k: int, min_copied_words: int) -> list[str]:

@@ -22,11 +22,8 @@ def answers_page(rows: list[dict], warning: str = "") -> bytes:
     models = [column.removesuffix(" verdict") for column in rows[0] if column.endswith(" verdict")]
     sets = {}
     for row in rows:
-        sets.setdefault(row["set"], []).append(row)
-    sections = {}
-    for name, rows_of_set in sets.items():
-        cells = [cells_of(row, models) for row in rows_of_set]
-        sections[name] = table_html(Table("", cells))
+        sets.setdefault(row["set"], []).append(cells_of(row, models))
+    sections = {name: table_html(Table("", cells)) for name, cells in sets.items()}
     count = f"{len(rows):,} prompts, models: {len(models)}"
     if warning:
         warning = f'<p class="warning">{html.escape(warning)}</p>'

@@ -11,7 +11,6 @@ are images; and a Content-Security-Policy lets a page run only its own scripts, 
 import base64
 import hashlib
 import html
-import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -107,4 +106,4 @@ def image(svg: bytes, alt: str) -> str:
 def language_of(stories: Iterable[str]) -> str:
     """For an attribute `lang`, which tells a screen reader how to pronounce them: "en", or "" for a
     language that is not known."""
-    return "en" if looks_english(itertools.islice(stories, 100)) else ""
+    return "en" if looks_english(stories) else ""

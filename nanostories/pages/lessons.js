@@ -80,7 +80,7 @@ async function openLesson(lesson) {
   const mine = beginTurn();
   if (!mine) return;
   switchedOff.clear();
-  const whole = { ids: [...ids], given: 0, number: 0, temperature: 0.6, off: [] };
+  const whole = { ids: [...ids], given: 0, number: null, temperature: 0.6, off: [] };
   const told = await withPieces(whole);
   if (turn !== mine) return;
   card.hidden = false;

@@ -84,7 +84,7 @@ async function showView() {
 // With the heads that are off; and `intact`, this word's share with all of them. Null for the
 // first word.
 async function inspectWord() {
-  if (!looking || looking.told.pieces.slice(0, looking.i).join("") === "") return null;
+  if (!looking || looking.i === 0) return null;
   const { ids } = looking.told;
   const found = await ask("inspect", ids, looking.i, [...switchedOff]);
   if (switchedOff.size) found.intact = (await ask("inspect", ids, looking.i)).share;
@@ -296,7 +296,7 @@ function inB(text, names = other.names) {
 async function tellOther(change, names = null) {
   if (!$("b-temperature").reportValidity()) return;
   const isInA = looking && looking.told === story;
-  const from = Math.max(story.given, isInA ? looking.i : 0);
+  const from = Math.max(1, story.given, isInA ? looking.i : 0); // a model needs a token
   const before = story.pieces.slice(0, from).join("");
   const text = inB(before, names);
   if (names && (names[0] === "" || text === before)) {
@@ -322,18 +322,19 @@ async function showCompare() {
     " same dice: where they part, it is the change that parts them.";
   if (!other) return [paragraph(about)];
   const shift = other.given - story.given;
-  const isSame = (piece, k) => k < story.given || inB(piece) === other.pieces[k + shift];
-  const k = story.pieces.findIndex((piece, place) => !isSame(piece, place));
+  const isSame = (piece, i) => i < story.given || inB(piece) === other.pieces[i + shift];
+  const parted = story.pieces.findIndex((piece, i) => !isSame(piece, i));
   const places = new Set();
   let parting = `Both tell the same story${other.names ? ", but for the name" : ""}.`;
   if (other.ids.length > story.ids.length + shift) parting = "B goes on where A ends.";
   for (const word of document.querySelectorAll(".differs")) word.classList.remove("differs");
-  if (k >= 0) {
-    const instead = k + shift < other.ids.length ? quoted(other.pieces[k + shift]) : "nothing more";
-    parting = `They part where A says ${quoted(story.pieces[k])} and B ${instead}.`;
-    story.box.children[k].classList.add("differs");
-    other.box.children[k + shift]?.classList.add("differs");
-    places.add(k);
+  if (parted >= 0) {
+    const place = parted + shift;
+    const instead = place < other.ids.length ? quoted(other.pieces[place]) : "nothing more";
+    parting = `They part where A says ${quoted(story.pieces[parted])} and B ${instead}.`;
+    story.box.children[parted].classList.add("differs");
+    other.box.children[place]?.classList.add("differs");
+    places.add(parted);
   }
   if (looking?.told === story && looking.i > 0) places.add(looking.i);
   return [

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nanostories.generation.samples_file import EVAL, model_directory, read_rows
+from nanostories.grading.scores import TRUE_ENDING
 from nanostories.pages.html import language_of
 from nanostories.pages.result_files import ResultFiles
 from nanostories.pages.runs import run_row
-from nanostories.pages.stories import LONGEST
+from nanostories.pages.stories import shortened
 from nanostories.results import Cell, Result, Table, table_html
 from nanostories.training.curves import read_curve
 
@@ -59,7 +60,9 @@ def overview_section(files: ResultFiles) -> str:
         for name, column, cell, note in figures_of(result, judge):
             run = path.parent if name == path.parent.name else path.parent / name
             row = rows.get(run)
-            if name == "(true ending)":  # of other grades: of other prompts, perhaps
+            if column == "grammar" and path.stem != "grammar":
+                continue  # of Zorro's or other pairs
+            if name == TRUE_ENDING:  # of other grades: of other prompts, perhaps
                 row = truth if path == grades else None
             if row and cell is not None and row.get(column) is None:
                 row[column] = cell
@@ -168,7 +171,7 @@ def one_story_each(stories: dict[Path, dict], rows: dict[Path, dict]) -> str:
     columns = []
     for directory, story in stories.items():
         prompt = html.escape(story["prompt"])
-        completion = html.escape(story["completion"][:LONGEST])
+        completion = html.escape(shortened(story["completion"]))
         run = html.escape(rows[directory]["run"])
         language = language_of([story["prompt"] + story["completion"]])
         text = f'<p lang="{language}"><i>{prompt}</i>{completion}</p>'

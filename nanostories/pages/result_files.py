@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from nanostories.cli import UserError
-from nanostories.files import read_json
+from nanostories.files import common_directory, read_json
 from nanostories.pages.html import image
 from nanostories.results import Result, load, outdated
 
@@ -24,7 +24,7 @@ PICTURES = 3_000_000  # bytes of HTML: keeps the page of forty runs below 5 MB
 
 class ResultFiles:
     def __init__(self, directories: Sequence[Path]):
-        self.top = Path(os.path.commonpath([directory.resolve() for directory in directories]))
+        self.top = common_directory(directories)
         self.damaged: list[str] = []
         self.room_for_pictures = PICTURES
         paths = set()

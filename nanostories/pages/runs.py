@@ -25,18 +25,28 @@ ABOUT = (
 
 def runs_section(files: ResultFiles) -> str:
     logs = {}
-    facts = {}
+    data = {}
+    rows = []
+    notes = {}
     for path, log in files.contents("log.csv", read_curve).items():
         run = files.label(path.parent)
+        facts = files.read(path.with_name("best.pt"), run_facts)
+        if not facts:  # stopped before its first validation
+            facts = files.read(path.with_name("config.json"), read_json) or {}
         logs[run] = log
-        facts[run] = files.read(path.with_name("best.pt"), run_facts)
-        if not facts[run]:  # stopped before its first validation
-            facts[run] = files.read(path.with_name("config.json"), read_json) or {}
+        data[run] = facts.get("data", "")
+        rows.append(run_row(run, log, facts))
+        remarks = []
+        if log[-1]["done"] < 1:
+            remarks.append(f"{log[-1]['done']:.0%} of its training is done")
+        if facts.get("start_from"):
+            remarks.append(f"began with the weights of {facts['start_from']}")
+        if remarks:
+            notes[run] = "; ".join(remarks)
     if not logs:
         return ""
-    data = {run: facts[run].get("data", "") for run in logs}
-    picture = image(svg_bytes(loss_figure(logs, data)), "loss curves")
-    return to_html(runs_result(logs, facts)) + picture
+    result = Result("train.py", [Table("Training", rows, FORMATS, notes, ABOUT)], [], {})
+    return to_html(result) + image(svg_bytes(loss_figure(logs, data)), "loss curves")
 
 
 def run_facts(checkpoint: Path) -> dict:
@@ -52,22 +62,6 @@ def run_facts(checkpoint: Path) -> dict:
     if model.corpus:
         facts["data"] = model.corpus.name
     return facts
-
-
-def runs_result(logs: dict[str, list[dict]], facts: dict[str, dict]) -> Result:
-    """logs: rows of read_curve by run; facts: of run_facts, or {}, by run."""
-    rows = []
-    notes = {}
-    for run, log in logs.items():
-        rows.append(run_row(run, log, facts[run]))
-        remarks = []
-        if log[-1]["done"] < 1:
-            remarks.append(f"{log[-1]['done']:.0%} of its training is done")
-        if facts[run].get("start_from"):
-            remarks.append(f"began with the weights of {facts[run]['start_from']}")
-        if remarks:
-            notes[run] = "; ".join(remarks)
-    return Result("train.py", [Table("Training", rows, FORMATS, notes, ABOUT)], [], {})
 
 
 def run_row(run: str, log: list[dict], facts: dict) -> dict:

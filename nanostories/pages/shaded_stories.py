@@ -27,6 +27,7 @@ def shaded_stories(
     """The first SHOWN_STORIES, by the first and the last model. kinds, losses: for each story
     (tokens + 1,), the end of the story last"""
     first, *_, last = losses
+    lang = language_of(stories)
     sections = {}
     for i, story in enumerate(stories[:SHOWN_STORIES]):
         pieces = [*pieces_of(tokenizer, tokenizer.encode(story)), "‹end›"]
@@ -34,7 +35,6 @@ def shaded_stories(
         for piece, kind, a, b in zip(pieces, kinds[i], losses[first][i], losses[last][i]):
             about = f"{piece.strip()} · {TOKEN_KINDS[kind]} · {first} {a:.3f}, {last} {b:.3f} nats"
             spans.append(span(piece or "·", a - b, about))  # "": a part of a character
-        lang = language_of(stories)
         sections[f"Story {i + 1}"] = f'<p class="shaded" lang="{lang}">{"".join(spans)}</p>'
     scale = " ".join(span(f" {nats:+} ", nats, "") for nats in SCALE)
     intro = (

@@ -11,25 +11,21 @@ from nanostories.pages.html import details, language_of
 from nanostories.pages.result_files import ResultFiles
 
 LONGEST = 1500  # characters of a text
-ALL = 900_000  # characters of the whole section
+MOST_CHARACTERS = 900_000  # of the whole section
 
 
 def stories_section(files: ResultFiles) -> str:
-    samples = {}
-    for path, rows in files.contents("samples/*.jsonl", read_rows).items():
-        samples[f"{files.label(path.parent.parent)}, {path.stem}"] = list(rows.values())
-    return side_by_side(samples) if samples else ""
-
-
-def side_by_side(samples: dict[str, list[dict]]) -> str:
-    """samples: rows of read_rows by name. The prompts that most of them continue come first."""
+    """The prompts that most sets continue come first."""
     prompts: dict[str, dict[str, str]] = {}  # prompt -> name -> text
-    for name, rows in samples.items():
-        for row in rows:
+    for path, rows in files.contents("samples/*.jsonl", read_rows).items():
+        name = f"{files.label(path.parent.parent)}, {path.stem}"
+        for row in rows.values():
             texts = prompts.setdefault(row["prompt"], {})
             if row["reference"]:
                 texts["true ending"] = row["reference"]
             texts.setdefault(name, row["completion"])  # the first one
+    if not prompts:
+        return ""
     blocks = []
     size = 0
     for prompt in sorted(prompts, key=lambda prompt: -len(prompts[prompt])):
@@ -37,7 +33,7 @@ def side_by_side(samples: dict[str, list[dict]]) -> str:
         title = shortened(prompt) or "(no prompt)"
         blocks.append(details(title, f'<div class="stories">{"".join(columns)}</div>'))
         size += len(blocks[-1])
-        if size > ALL:
+        if size > MOST_CHARACTERS:
             break
     count = f"{len(blocks)} of {len(prompts)} prompts. Open one to see its stories."
     return "\n".join([f"<p>{count}</p>", *blocks])
@@ -49,5 +45,5 @@ def column(name: str, text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    shown = text[:LONGEST].strip()
+    shown = text[:LONGEST].rstrip()
     return f"{shown}…" if len(text) > LONGEST else shown

@@ -83,6 +83,7 @@ function fieldText(field, typed) {
 async function tell() {
   const mine = beginTurn();
   if (!mine) return;
+  $("lesson").hidden = true; // its buttons are about another story
   const ids = [...data.prefix, ...(await ask("encode", promptText()))];
   if (turn !== mine) return;
   if (ids.length >= contextLength) {
@@ -126,6 +127,7 @@ async function tellFrom(start, mine) {
 }
 
 async function continueStory(told, mine) {
+  told.number ??= 0; // from here on it is told with these dice
   const { ids, decoder, temperature, number, given, off } = told;
   message("Telling …");
   const before = ids.length;
@@ -146,6 +148,7 @@ async function continueStory(told, mine) {
 
 // What it takes to tell it again.
 function nameOf({ number, temperature, off }) {
+  if (number === null) return "A story that was told when the page was made";
   const without = off.length ? `, without ${countOf(off.length, "head")}` : "";
   return `Story number ${number} at temperature ${temperature}${without}`;
 }
@@ -280,7 +283,7 @@ async function copyStory() {
 function saveStory() {
   const file = new Blob([storyText()], { type: "text/plain" });
   const address = URL.createObjectURL(file);
-  element("a", { href: address, download: `story-${story.number}.txt` }).click();
+  element("a", { href: address, download: `story-${story.number ?? 0}.txt` }).click();
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 

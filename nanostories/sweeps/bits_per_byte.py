@@ -25,6 +25,7 @@ from nanostories.cli import Parser, UserError, one_line_errors
 from nanostories.corpus.token_files import load_stories
 from nanostories.results import Cell, Table, save
 from nanostories.statistics import ratio
+from nanostories.sweeps.plan import count_parameters_and_flops
 from nanostories.training.config import TrainConfig
 
 STORIES = 500  # at most
@@ -57,8 +58,8 @@ def measure(model: Model, data: Path) -> dict[str, Cell]:
         # its stories may be among those read here
         facts["training corpus"] = model.corpus.name if model.corpus else "gone"
         trained = TrainConfig(**model.checkpoint["train_config"])
-        tokens = model.checkpoint["step"] * trained.tokens_per_step
-        facts["training FLOPs"] = tokens * backend.model.flops_per_token(config.block_size)
+        _, flops = count_parameters_and_flops(trained, backend.tokenizer.vocab_size)
+        facts["training FLOPs"] = model.checkpoint["step"] * flops
     facts |= bits_per_byte(backend, stories)
     facts["seconds a story"] = seconds_a_story(backend, stories[0])
     return facts

@@ -10,7 +10,6 @@ A command writes a result (nanostories/results.py); each reader takes the rows o
 whose first cell names the subject.
 """
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanostories.checkpoints.models import Model
+from nanostories.cli import UserError
 from nanostories.files import read_json
 from nanostories.generation.prompts import read_prompts
 from nanostories.generation.samples_file import EVAL, PROMPT, UNSEEN, result_name
@@ -25,8 +25,8 @@ from nanostories.results import Cell, Table, load
 from nanostories.sweeps.plan import ROOT, PlannedRun
 from nanostories.training.run_directory import read_log
 
-PROMPTS = 50  # validation stories that every model continues
-COPIED = 100  # training stories; B shows the maximum among 100 completions
+N_PROMPTS = 50  # validation stories that every model continues
+COPIED = 100  # training stories; the IIIT reproduction shows the maximum among 100 completions
 STORY_TOKENS = 400  # limit of an API model's story
 # Shares of training stories that are shown: one reproduction's, and the paper's
 CUTS = ("0.4", "0.5")
@@ -54,7 +54,8 @@ class Settings:
     n: int = 1  # completions of each prompt
     sample: Sequence[str] = ()  # flags of sample.py
     grade: Sequence[str] = ()  # flags of grade.py
-    prompts: Sequence[Path] = ()  # files of beginnings; for probe.py
+    # Files of beginnings. The first takes the place of validation stories; probe.py continues all.
+    prompts: Sequence[Path] = ()
     memory_limit: int = 12_000  # MB
 
     @property
@@ -86,9 +87,11 @@ def sample(subject: Subject, out: Path, settings: Settings, *how) -> Command:
 def continue_stories(subject: Subject, settings: Settings) -> Command:
     """Validation stories, or beginnings from a file."""
     if settings.prompts:
+        if len(settings.prompts) > 1:
+            raise UserError("--prompts: name one file, as its stories are scored as one set")
         return sample(subject, subject.directory, settings, "--prompts", settings.prompts[0])
     held_out = read_json(subject.data / "meta.json")["splits"]["val"]["stories"] - 1
-    return sample(subject, subject.directory, settings, "--eval", min(PROMPTS, held_out))
+    return sample(subject, subject.directory, settings, "--eval", min(N_PROMPTS, held_out))
 
 
 def grades_file(settings: Settings, name: str) -> Path:
@@ -123,7 +126,7 @@ def beginnings(subjects: Subjects, settings: Settings) -> Commands:
                 yield sample(subject, places[-1], settings, "--prompt", prompt.text, "--n=10")
     flags = list(settings.grade)
     runs = [subject for subject in subjects if subject.run]
-    if "--judge" not in shlex.join(flags) and runs:
+    if not any(flag.startswith("--judge") for flag in flags) and runs:
         # grade.py would not know whose directories these are
         best = min(runs, key=lambda run: float(read_log(run.directory / "log.csv")[-1]["bpb"]))
         flags.append(f"--judge=lm:{best.model.name}")
@@ -156,7 +159,9 @@ def probes(subjects: Subjects, settings: Settings) -> Commands:
     yield Command(settings.directory / "probe.json", base)
     yield Command(settings.directory / "grammar.json", [*base, "--pairs"])
     if settings.prompts:
-        yield Command(None, [*base, "--prompts", *settings.prompts])
+        stem = "-".join(["probe", *(path.stem for path in settings.prompts)])
+        arguments = [*base, "--prompts", *settings.prompts]
+        yield Command(settings.directory / f"{stem}.json", arguments)
 
 
 def read_answers(subject: Subject, settings: Settings) -> Cells:

@@ -1,7 +1,8 @@
 """
 The runs of a list: how long each trains, and how many FLOPs that takes, counted.
 
->>> plan_runs(EXPERIMENTS["heads"].small, SCALES["small"], 1, Path("out/heads"), corpora)
+>>> runs = EXPERIMENTS["heads"].small
+>>> plan_runs(runs, SCALES["small"], 1, Path("out/heads"), "tinystories", corpora)
 """
 
 import functools

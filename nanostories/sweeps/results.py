@@ -180,7 +180,7 @@ def formats_of(columns: Iterable[str]) -> dict[str, str]:
 # ---- The picture ----
 def draw(
     rows: Sequence[dict], columns: Iterable[str], axes_names: Sequence[str], curves: Sequence[Path]
-) -> Figure:
+) -> Figure | None:
     """A panel for each score, a row of them for each axis (without axes, over the runs); and, in a
     panel of their own, the loss curves of some runs."""
     axes_names = axes_names or ("label",)
@@ -189,6 +189,8 @@ def draw(
         if any(value_of(row.get(column)) is not None for row in rows):
             panels.setdefault(column.partition(" by ")[0], []).append(column)
     n = len(panels) + bool(curves)
+    if not n:
+        return None
     across = min(n, PANELS_ACROSS)
     down = math.ceil(n / across)  # for each axis
     size = (3.6 * across, 3 * down * len(axes_names))

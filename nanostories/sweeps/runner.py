@@ -97,6 +97,9 @@ def is_current(command: Command) -> bool:
     result = command.result
     if not result or not result.exists():
         return False
+    samples = result.parent.rglob("samples/*.jsonl")
+    if any(path.stat().st_mtime > result.stat().st_mtime for path in samples):
+        return False
     found = load(result)
     return found.arguments == command.arguments[1:] and not outdated(found, result.parent)
 

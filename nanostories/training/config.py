@@ -49,7 +49,9 @@ class TrainConfig:
     max_steps: int = 10_000
     epochs: float = 0.0  # if above 0, max_steps is computed: passes over the training windows
     # learning rates follow this clock, too
-    max_minutes: float = 0.0  # if above 0, stop after so many in all, without compiling, validation
+    # if above 0, stop after so many minutes of training, earlier parts of a resumed run included;
+    # compiling and validation do not count
+    max_minutes: float = 0.0
     # optimizer
     optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for matrices inside blocks only
     learning_rate: float = 5e-4
@@ -84,12 +86,14 @@ class TrainConfig:
             raise UserError(f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all")
         if self.attend_within_story and self.architecture == "compressor":
             raise UserError("attend_within_story: not with compressor, whose pairs cross stories")
+        if self.short_window_steps and self.block_size % 4:
+            raise UserError("short_window_steps needs a block_size that is a multiple of 4")
         for name in ("copy_init", "bigram_init"):
             if self.start_from and getattr(self, name):
                 problem = f"changes the initial weights, which start_from={self.start_from} brings"
                 raise UserError(f"{name}: {problem}; give --{name}=0")
         # step-5 is how kept checkpoints are called
-        if not re.fullmatch(r"(?!\.\.?$|step-\d+$)[^/\\]+", self.name):
+        if not re.fullmatch(r"(?!\.\.?$|step-\d)[^/\\]+", self.name):
             raise UserError(
                 f"name={self.name}: must be a plain directory name, and not like step-5"
             )
@@ -111,7 +115,7 @@ class TrainConfig:
 
 
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
-AT_MOST_1 = ("warmdown", "beta1", "beta2")
+AT_MOST = {"warmdown": 1, "beta1": 0.9999, "beta2": 0.9999}
 # The settings that start_from brings
 SHAPE = ("architecture", "n_layer", "n_head", "n_embd", "window_size")
 # Settings that others compute; on the command line they would contradict each other
@@ -127,7 +131,7 @@ def check_value(field: dataclasses.Field, value) -> None:
         return
     # A whole number is at least 1, unless its default is 0, which then switches something off.
     low = 1 if field.type is int and field.default else 0
-    high = 1 if field.name in AT_MOST_1 else 2**63 - 1
+    high = AT_MOST.get(field.name, 2**63 - 1)
     if not low <= value <= high:  # also rejects NaN
         raise UserError(f"{field.name} must be between {low} and {high}, not {value}")
 
@@ -142,11 +146,14 @@ def parse_setting(name: str, text: str, place: str) -> object:
     try:
         return {"True": True, "False": False}[text] if kind is bool else kind(text)
     except (KeyError, ValueError):
-        raise UserError(f"{place}: {name} must be {kind.__name__}, not {text}") from None
+        wanted = "True or False" if kind is bool else kind.__name__
+        raise UserError(f"{place}: {name} must be {wanted}, not {text}") from None
 
 
 def read_config(path: Path) -> dict:
     """The settings of a file of `name = value` lines in Python's syntax; nothing is executed."""
+    if path.is_dir():
+        raise UserError(f"{path}: a directory; to continue a run: --resume {path}")
     if not path.is_file():
         raise UserError(f"{path}: no such config file (see configs/) or run (see out/)")
     settings = {}

@@ -22,11 +22,12 @@ PANELS = (("tokens (millions)", "tokens", 1e6), ("minutes of training", "seconds
 def read_curve(path: Path) -> list[dict]:
     """The complete rows of log.csv: numbers, or None where a cell is empty."""
     rows = []
-    for row in read_log(path):
-        try:
+    try:
+        for row in read_log(path):
+            row["val_loss"]  # which other tables do not have
             rows.append({name: float(cell) if cell else None for name, cell in row.items()})
-        except ValueError as error:
-            raise UserError(f"{path}: {error}; train.py writes numbers") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: no log of train.py ({error})") from None
     return rows
 
 

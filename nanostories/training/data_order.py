@@ -66,7 +66,7 @@ def load_corpus(config: TrainConfig, device: torch.device) -> Corpus:
     val = val[: config.eval_tokens]
     n_tokens = min(len(train), len(val))
     if n_tokens <= 2 * config.block_size:
-        problem = f"a split has only {n_tokens:,} tokens"
+        problem = f"a split (validation: its first eval_tokens) has only {n_tokens:,} tokens"
         needed = f"block_size={config.block_size} needs more than {2 * config.block_size:,}"
         raise UserError(f"{directory}: {problem}; {needed}")
     tokenizer = Tokenizer(**meta["vocabulary"])
@@ -118,7 +118,7 @@ class Windows:
         tokens = corpus.train.tokens
         if config.align_stories:
             self.starts = story_windows(tokens, self.block_size, corpus.tokenizer.end_of_text)
-            self.n_shifts = 1
+            self.n_shifts = 1  # these windows are never moved
         else:
             # Each epoch moves all windows by less than a block, which is left for it at the end.
             self.starts = np.arange(len(tokens) // self.block_size - 1) * self.block_size

@@ -79,7 +79,8 @@ def stop_signal(ranks: Ranks):
 
     def receive(number, frame):
         if ranks.rank == 0 and not received:
-            print("\nstopping after this step; Ctrl-C again ends at once", file=sys.stderr)
+            hint = "; Ctrl-C again ends at once" if ranks.size == 1 else ""
+            print(f"\nstopping after this step{hint}", file=sys.stderr)
         received.append(number)
         if ranks.size == 1:
             signal.signal(number, signal.SIG_DFL)

@@ -119,7 +119,7 @@ def print_settings(run: Path, state: TrainingState, ranks: Ranks) -> None:
         "device": processor_name(state.device),
         "dtype": state.dtype,
         "attention": attention,
-        "compiled": state.no_compile or "yes (the first step takes up to a minute)",
+        "compiled": state.why_eager or "yes (the first step takes up to a minute)",
         "threads": torch.get_num_threads(),
         "processes": ranks.size,
         "torch": torch.__version__,

@@ -79,10 +79,11 @@ class Muon(torch.optim.Optimizer):
             state = self.state[matrices[0]]  # that of the whole group
             if not state:
                 state["momentum_buffer"] = torch.zeros_like(gradients)
-            momentum = state["momentum_buffer"]
-            momentum.lerp_(gradients, 1 - group["momentum"])
+            average = state["momentum_buffer"]
+            beta = group["momentum"]
+            average.lerp_(gradients, 1 - beta)
             # Nesterov's; in place, as gradients are our own copy
-            updates = gradients.lerp_(momentum, group["momentum"])
+            updates = gradients.lerp_(average, beta)
             updates = self.orthogonalize(updates.to(self.dtype)).float()
             # Scaled to the size of AdamW's updates (Liu et al. 2025), so that one learning rate
             # serves both.

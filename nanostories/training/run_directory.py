@@ -28,7 +28,7 @@ def open_run_directory(run: Path, settings: dict, last_step: int | None):
         rows = []
         if last_step is not None:
             rows = [row for row in read_log(run / "log.csv") if int(row["step"]) <= last_step]
-        elif any(run.glob("*.pt")):
+        elif any(run.rglob("*.pt")):
             print(f"{run} existed: renamed to {set_aside(run)} (--resume would have continued it)")
         run.mkdir(exist_ok=True)
         write_json(run / "config.json", settings)

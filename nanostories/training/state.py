@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import asdict
+from typing import NoReturn
 
 import torch
 
@@ -37,11 +38,12 @@ class TrainingState:
         self.config = config
         self.corpus = corpus
         self.device = next(model.parameters()).device
-        self.no_compile = "no (compile=False)"
+        self.why_eager = "no (compile=False)"  # None: compiled
         if config.compile:
-            self.no_compile = no_compile_reason(self.device)
+            self.why_eager = no_compile_reason(self.device)
+        is_compiled = self.why_eager is None
         self.compiled_model = model
-        if not self.no_compile:
+        if is_compiled:
             options = compile_options(self.device, config)
             self.compiled_model = torch.compile(
                 model, dynamic=False, fullgraph=True, options=options
@@ -50,7 +52,7 @@ class TrainingState:
         uses_autocast = self.dtype != torch.float32
         self.autocast = torch.autocast(self.device.type, self.dtype, enabled=uses_autocast)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
-        self.optimizers = make_optimizers(model, config, self.dtype, not self.no_compile)
+        self.optimizers = make_optimizers(model, config, self.dtype, is_compiled)
         self.step = 0
         self.seconds = 0.0  # of training, without compiling, validation and saving
         self.best_val_loss = math.inf
@@ -76,13 +78,16 @@ class TrainingState:
         loss, norm, _ = self.sums.tolist()
         self.require_finite("loss or gradient", loss + norm)
         if self.scaler.is_enabled() and self.scaler.get_scale() < 1:
-            self.require_finite("gradient in float16, at any scale,", math.inf)
+            self.stop_diverged("gradient in float16, at any scale,")
 
     def require_finite(self, name: str, value: float) -> None:
         if not math.isfinite(value):
-            problem = f"{name} became infinite or NaN by step {self.step}; nothing was saved since"
-            remedy = "--resume with a lower --learning_rate, or with --dtype=float32"
-            raise UserError(f"{problem}: {remedy}")
+            self.stop_diverged(name)
+
+    def stop_diverged(self, name: str) -> NoReturn:
+        problem = f"{name} became infinite or NaN by step {self.step}; nothing was saved since"
+        remedy = "--resume with a lower --learning_rate, or with --dtype=float32"
+        raise UserError(f"{problem}: {remedy}")
 
     # ---- Checkpoints ----
     def for_sampling(self) -> dict:

@@ -243,7 +243,7 @@ def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
         "out", "--prompts", "mine.jsonl", "--max_new_tokens", "2", "--out", "new/place"
     )
     shares, *_ = load(tmp_path / "new" / "place" / "probe-mine.json").tables
-    assert code == 0 and [row.get("mine.jsonl") for row in shares.rows][2:] == [None]
+    assert code == 0 and [row.get("mine.jsonl") for row in shares.rows][2:] == []
     first, _ = table_of(tmp_path / "new" / "place" / "probe-mine.csv")
     assert (first["right"], first["wrong"]) == (" <b>", " <i> | a b")
 

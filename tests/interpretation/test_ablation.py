@@ -26,7 +26,7 @@ def loss_of(model, stories) -> float:
 def test_ablations_equal_models_with_other_weights(any_model):
     corpus = planted_corpus(8)
     stories = corpus.stories[:5]  # the means are of the others
-    means = read_activations(any_model, corpus, n_ablation=5).means
+    means = read_activations(any_model, corpus, n_ablated=5).means
     rows = [{"layer": layer, "head": head} for layer, head in ((0, 0), (1, 2), (2, 3))]
     rows += [{"layer": layer, "neuron": n} for layer, n in ((0, 3), (0, 100), (2, 64))]
     intact = add_loss_increases(rows, any_model, stories, means)

@@ -274,7 +274,7 @@ def test_both_splits_of_a_run(run, corpus, rouge_py, make_run):
     """This model knows the endings of training stories: no completion of a validation story says
     so."""
     data, training, validation = corpus
-    facts = {"set_name": "train", "weights": "others"}
+    facts = {"set_name": "train"}
     make_run("tiny", endings(training[:25]), training, **facts)
     make_run("tiny", endings(validation[20:45]), validation, set_name="beginnings")
     assert rouge_py(f"{run} --data {data} --set train eval")[0] == 0
@@ -296,11 +296,13 @@ def test_both_splits_of_a_run(run, corpus, rouge_py, make_run):
     assert {row["set"] for row in of_both["passages"]} == {"eval", "train"}
     copies = [row["completions"] for row in tables["flags"] if row["flagged"] == "copy"]
     assert copies[1] == "25 of 25" and len(read_table(run / "rouge-train.csv")) == 25
-    assert "sampled with different settings: completions per prompt, checkpoint" in warnings
-    make_run("tiny", endings(training[:25]), training, cut=0.4, **facts)
-    assert rouge_py(f"{run} --data {data}")[0] == 0
-    warnings, tables = results_of(run)
-    assert "memorization" not in tables and "different settings: cut, " in warnings
+    assert "sampled with different settings: completions per prompt" in warnings
+    for change, word in ((dict(cut=0.4), "cut, "), (dict(weights="others"), ", checkpoint")):
+        make_run("tiny", endings(training[:25]), training, **facts, **change)
+        assert rouge_py(f"{run} --data {data}")[0] == 0
+        warnings, tables = results_of(run)
+        assert "memorization" not in tables and "different settings: " in warnings
+        assert word in warnings
 
 
 def test_all_settings_and_several_runs(run, corpus, rouge_py, make_run):
@@ -393,6 +395,6 @@ def test_a_model_from_elsewhere_is_compared_with_the_stories_of_the_others(monke
     (ours / "ckpt.pt").touch()
     model = SimpleNamespace(evaluation_corpus=lambda: Path("data/x"))
     monkeypatch.setattr(rouge, "open_model", lambda name: model)
-    assert rouge.corpus_of(other, [ours, other]) == Path("data/x")
+    assert rouge.corpora_of([other, ours]) == dict.fromkeys([other, ours], Path("data/x"))
     with pytest.raises(UserError, match="--data"):
-        rouge.corpus_of(other, [other])
+        rouge.corpora_of([other])

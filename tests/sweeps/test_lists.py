@@ -89,7 +89,7 @@ def in_process(quick, tmp_path):
     quick.setattr(runner, "train_one", train)
     quick.setattr(runner, "call", call)
     quick.setattr("nanostories.figures.save_figure", draw_the_list)
-    quick.setattr("nanostories.sweeps.measures.PROMPTS", 6)
+    quick.setattr("nanostories.sweeps.measures.N_PROMPTS", 6)
     quick.setattr("nanostories.sweeps.measures.COPIED", 6)
     quick.setattr("nanostories.sweeps.measures.STORIES_READ", 20)
     quick.setattr("interpret.MIN_STORIES", 20)

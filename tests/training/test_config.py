@@ -45,7 +45,7 @@ def test_every_config_that_comes_with_us_is_good_and_as_fast_where_it_says_so():
 MISTAKES = {  # and what the message says
     "--learning_rat=1": "unknown setting 'learning_rat'; see learning_rate",
     "--n_layer=two": "n_layer must be int, not two",
-    "--compile=1": "compile must be bool, not 1",
+    "--compile=1": "compile must be True or False, not 1",
     "--block_size=0": "block_size must be between 1",
     "--learning_rate=nan": "learning_rate must be between 0",
     "--optimizer=sgd": "optimizer must be one of adamw, muon",

@@ -110,7 +110,7 @@ def test_a_run_that_the_clock_ends_among_its_short_windows_says_so(config, capsy
     run = run_of(config)
     assert int(log_of(run)[-1]["step"]) < 400
     capsys.readouterr()
-    train_module.remark_on(run, TrainConfig(**config))
+    train_module.remark_on(run)
     said = capsys.readouterr().out
     assert "too few" in said and ("--short_window_steps=0" in said) == says
 
@@ -123,7 +123,7 @@ def test_a_loss_that_rose_again_is_remarked_on(config, capsys):
             row |= {"step": step, "val_loss": loss}
         write_table(run / "log.csv", rows)
         capsys.readouterr()
-        train_module.remark_on(run, TrainConfig(**config))
+        train_module.remark_on(run)
         assert ("lowest at step 1" in capsys.readouterr().out) == says
 
 
