@@ -91,7 +91,7 @@ def export_page(model, backend, path: Path, title: str, introduction: str) -> No
     for lesson in lessons:
         for claim in lesson.claims:
             needed = f"{claim.low:.0%} to {claim.high:.0%}"
-            verdict = "holds" if claim.holds else "does not hold"
+            verdict = "holds" if claim.holds else "not where it was tried"
             rows.append([lesson.kind, claim.text, f"{claim.measured:.1%}", needed, verdict])
     if rows:
         print(table_text(["lesson", "claim", "measured", "needed", ""], rows))

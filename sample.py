@@ -21,6 +21,7 @@ import argparse
 import shlex
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from tqdm import tqdm
 
@@ -266,11 +267,16 @@ def sample(model: Model, args: argparse.Namespace) -> None:
         n = args.n or (10 if several else 3)
         if temperature == 0:
             n = 1  # greedy text is the same every time
+        is_set = several or args.out
         if args.dry_run:
-            print(backend.preview(numbered(prompts, n), sampling))
+            wanted = numbered(prompts, n)
+            if is_set:
+                path = path_of_set(model, sampling, args)
+                wanted = open_samples(path, model, backend, prompts, sampling, args).missing(n)
+            print(backend.preview(wanted, sampling))
         elif args.stream:
             stream_story(backend, prompts[0].text, sampling)
-        elif several or args.out:
+        elif is_set:
             write_stories(model, backend, prompts, n, sampling, args)
         else:
             print_stories(model, backend, numbered(prompts, n), sampling)
@@ -292,6 +298,24 @@ def print_stories(model: Model, backend, wanted: dict, sampling: Sampling) -> No
     print(f"{len(wanted)} by {model.name}, {settings}.", file=sys.stderr)
 
 
+def path_of_set(model: Model, sampling: Sampling, args: argparse.Namespace) -> Path:
+    directory = args.out or model.directory
+    if args.out and args.checkpoint == "all":  # each step apart
+        directory = args.out / model.directory.name
+    return set_file(samples_directory(directory, sampling), set_name(args))
+
+
+def open_samples(
+    path: Path, model: Model, backend, prompts: dict[int, Prompt], sampling: Sampling, args
+) -> Samples:
+    settings = {}
+    if args.eval:
+        draw = "random" if args.split == "train" else "first"
+        settings = dict(split=args.split, draw=draw, cut=args.cut)
+    settings |= backend.identity() | asdict(sampling)
+    return Samples(path, model.name, settings, prompts)
+
+
 def write_stories(
     model: Model, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args
 ) -> None:
@@ -299,19 +323,10 @@ def write_stories(
     written again."""
     from nanostories.generation.best_of import complete
 
-    directory = args.out or model.directory
-    if args.out and args.checkpoint == "all":  # each step apart
-        directory = args.out / model.directory.name
-    name = set_name(args)
-    path = set_file(samples_directory(directory, sampling), name)
-    settings = {}
-    if args.eval:
-        draw = "random" if args.split == "train" else "first"
-        settings = dict(split=args.split, draw=draw, cut=args.cut)
-    settings |= backend.identity() | asdict(sampling)
+    path = path_of_set(model, sampling, args)
     busy = f"another sample.py is writing {path.name}"
     with lock(path.parent, f".{path.name}.lock", busy):
-        samples = Samples(path, model.name, settings, prompts)
+        samples = open_samples(path, model, backend, prompts, sampling, args)
         n_before = len(samples.rows)
         missing = samples.missing(n)
         completions = complete(backend, missing, sampling)
@@ -337,10 +352,10 @@ def write_stories(
     if counts:
         print(f"{sum(counts)} of {args.best_of * len(counts)} draws had all the words")
     data = f" --data {args.data}" if args.data else ""
-    place = samples_directory(directory, sampling)
+    place = path.parent.parent
     next_commands = dict(train=f"rouge.py {place}{data}", unseen=f"instruct.py {place}")
-    grade = f"grade.py {place} --set {shlex.quote(name)}{data}"
-    print(f"next: python {next_commands.get(name, grade)}")
+    grade = f"grade.py {place} --set {shlex.quote(path.stem)}{data}"
+    print(f"next: python {next_commands.get(path.stem, grade)}")
 
 
 def main():

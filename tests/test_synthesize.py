@@ -150,6 +150,9 @@ def test_dry_run_shows_a_request_and_sends_none(write, tmp_path, monkeypatch):
     worst = float(re.search(r"each up to 3 times: at most \$([\d.]+)", printed)[1])
     assert worst > 3 * 8 * 0.1  # the longest replies alone, by PRICES
     assert not server.requests and not write.stories()
+    with serve(tell) as server:
+        write(server)
+        assert "nothing to ask" in write(server, *PRICES, "--dry_run")
 
 
 @pytest.mark.slow

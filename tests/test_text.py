@@ -59,3 +59,10 @@ def test_sentences_of_other_scripts():
     for text, whole in texts.items():
         assert sentences(text.replace("|", "")) == text.split("|")
         assert split_sentences(text.replace("|", "")) == whole  # without pieces of speech
+
+
+def test_the_period_of_a_title_ends_no_sentence():
+    assert split_sentences("Mr. Fox ran. Then Dr. Owl came.") == [
+        "Mr. Fox ran.",
+        "Then Dr. Owl came.",
+    ]

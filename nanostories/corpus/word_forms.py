@@ -29,9 +29,11 @@ LISTS = read_toml("word_forms.toml")
 STOP_WORDS = {*LISTS["stop_words"].split(), *PRONOUNS}
 # Of scripts that put no spaces between words, or join particles to them
 NO_WORD_BOUNDARIES = regex.compile(rf"[{SPACELESS}\p{{Hangul}}\p{{Arabic}}\p{{Hebrew}}]")
-# Quotation marks of many languages, a dash before a line, or single marks around what ends like a
-# sentence or a phrase
-SPEECH = regex.compile(r"""(?m)["“”«»„「」]|^[ ]*[—–]|(?<![\p{L}\d])['‘][^\n]{1,300}?[,.!?]['’]""")
+# Quotation marks of many languages, a dash before a line or a sentence, or single marks around what
+# ends like a sentence or a phrase
+SPEECH = regex.compile(
+    r"""(?m)["“”«»„「」]|(?:^|[.!?…])[ ]*[—–]|(?<![\p{L}\d])['‘][^\n]{1,300}?[,.!?]['’]"""
+)
 
 
 @functools.cache

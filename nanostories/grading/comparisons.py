@@ -224,11 +224,12 @@ class Comparison:
                 f"{self.judge} graded more stories of some runs than of others, so runs are not"
                 " compared; the same command asks for the others again"
             )
-        most = max(self.group.runs, key=lambda run: len(run.prompts))
-        if len(most.prompts) > len(self.group.prompts) and not self.judge:
+        n = len(self.group.prompts)
+        with_more = [run.name for run in self.group.runs if len(run.prompts) > n]
+        if with_more and not self.judge:
             yield (
-                f"only the {len(self.group.prompts)} prompts that all of these runs have count;"
-                f" {most.name} has {len(most.prompts)}"
+                f"only the {n} prompts that all of these runs have count; there are more of"
+                f" {', '.join(with_more)}"
             )
         unlike = different_settings(self.compared)
         if unlike and not self.judge:  # once for the group

@@ -35,19 +35,27 @@ class Metric:
     def cells(self) -> dict[str, list[float]]:
         """{"completions", "baseline", "difference": [mean, low, high]}; without the last two if
         there is no baseline."""
-        ours = ratio(*self.completions.by_cluster())
+        ours = self.mean(self.completions)
         cells = {"completions": self.clipped(ours)}
         if np.isnan(self.baseline.values).all():
             return cells
-        theirs = ratio(*self.baseline.by_cluster())
+        theirs = self.mean(self.baseline)
         value = ours.value - theirs.value
-        margin = np.hypot(ours.high - ours.value, theirs.high - theirs.value)
+        margin = np.hypot(half_width(ours), half_width(theirs))
         if self.is_paired:
             paired = estimate(self.differences())
             margin = paired.high - paired.value
         cells["baseline"] = self.clipped(theirs)
         cells["difference"] = [value, value - margin, value + margin]
         return cells
+
+    def mean(self, found: ClusteredValues) -> Estimate:
+        """Of yes and no (near-duplicate …), so that 3 of 3 are not 100% ± 0."""
+        values = found.values[~np.isnan(found.values)]
+        if not self.is_count and np.isin(values, (0, 1)).all():
+            sums, n = found.by_cluster()
+            return estimate(sums / n, share=True)
+        return ratio(*found.by_cluster())
 
     def differences(self) -> np.ndarray:
         """(clusters,) of their means."""
@@ -58,3 +66,7 @@ class Metric:
     def clipped(self, mean: Estimate) -> list[float]:
         largest = None if self.is_count else 1
         return [mean.value, *np.clip([mean.low, mean.high], 0, largest)]
+
+
+def half_width(mean: Estimate) -> float:
+    return max(mean.high - mean.value, mean.value - mean.low)

@@ -53,7 +53,7 @@ function connectLessons() {
   const buttons = Object.entries(LESSONS).map(([kind, { title }], k) => {
     const lesson = held.find((each) => each.kind === kind);
     if (lesson) return button(`${k + 1} ${title}`, () => openLesson(lesson));
-    return element("small", {}, `${k + 1} ${title} (does not hold for this model)`);
+    return element("small", {}, `${k + 1} ${title} (not where it was tried)`);
   });
   $("lessons").replaceChildren("Lessons: ", ...buttons);
   if (held.length > 0) return;
@@ -61,7 +61,7 @@ function connectLessons() {
   const reason = failed
     ? `${failed.text}: ${percent(failed.measured)}, where ${needed(failed)} is needed.`
     : "no name comes twice in its stories.";
-  $("lessons").textContent = `No lessons, as what they claim does not hold for this model: ${reason}`;
+  $("lessons").textContent = `No lessons, as what they claim did not hold where it was tried: ${reason}`;
 }
 
 function holds({ measured, low, high }) {

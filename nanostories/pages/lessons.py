@@ -1,6 +1,6 @@
 """
 Lessons for a model's page: claims about how it works, measured where a name comes for the second
-time in a story of its own. A lesson is left out if a claim of it does not hold for this model.
+time in a story of its own. A lesson is left out if a claim of it does not hold there.
 
 >>> for lesson in find_lessons(model, means, words, stories):
 ...     print(lesson.kind, lesson.holds, [claim.measured for claim in lesson.claims])

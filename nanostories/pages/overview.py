@@ -82,7 +82,10 @@ def overview_section(files: ResultFiles) -> str:
     for column in table.columns:
         if column in ABOUT:
             meanings.append(f"{column}: {ABOUT[column].format(judge=judge)}.")
-    remarks = [f"{run}, {column}: {note}." for (run, column), note in notes.items()]
+    places = {}  # by note
+    for (run, column), note in notes.items():
+        places.setdefault(note, []).append(f"{run}, {column}")
+    remarks = [f"{'; '.join(cells)}: {note}." for note, cells in places.items()]
     about = html.escape(" ".join([*meanings, BOLD, *remarks]))
     return f"{table_html(table, bold)}<p>{about}</p>{one_story_each(stories, rows)}"
 

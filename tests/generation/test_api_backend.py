@@ -70,6 +70,13 @@ def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_p
     assert sorted(completions) == [" a time."] * 3 + [" another time."]
 
 
+def test_a_dry_run_counts_what_is_missing(endpoint, sample_py):
+    endpoint.fault = lambda number, request: ("say", "a time.")
+    assert sample_py(f"{API} --n 1")[0] == 0
+    assert "2 requests" in sample_py(f"{API} --n 2 --dry_run")[1].out
+    assert "nothing to ask" in sample_py(f"{API} --n 1 --dry_run")[1].out
+
+
 def test_a_refused_story_does_not_stop_the_others(endpoint, sample_py, run, tmp_path):
     """Its prompt is left out, so that prompts have equally many, until the same command gets it."""
     (tmp_path / "prompts.txt").write_text("".join(f"Once, {i}\n" for i in range(20)))

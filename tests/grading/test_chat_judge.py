@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from nanostories.cli import UserError
 from nanostories.grading.chat_judge import QUESTIONS, ChatJudge, read_question, read_reply
 from nanostories.grading.scores import AGES, CHAT
 from nanostories.grading.stories import Story
@@ -149,6 +150,8 @@ def test_arrays_are_read():
     for text in ("I say [8, 7, 9, 6].", "[8.0,7,9,6]"):
         assert read_reply(text, NAMES) == without_age
     assert read_reply("[8, 7, 9]", NAMES[:3]) == dict(grammar=8.0, creativity=7.0, consistency=9.0)
+    with pytest.raises(UserError, match="2 numbers for 3 scores"):
+        read_reply("[8, 7]", NAMES[:3])
 
 
 def test_scores_that_the_question_does_not_name():

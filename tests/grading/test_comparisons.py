@@ -283,3 +283,9 @@ def test_pictures():
         panels = [axes for axes in figure.axes if axes.axison]
         assert [axes.get_title().split()[0] for axes in panels] == ["grammar"] * n_rows
         assert [len(axes.collections) for axes in panels] == [2] * n_rows
+
+
+def test_prompts_that_not_all_runs_have_are_counted():
+    group = group_of(run("few", STORIES[:2]), run("many"))
+    (warning,) = compare("", group, {"few": lambda story: {}, "many": lambda story: {}}).warnings()
+    assert "more of many" in warning

@@ -297,6 +297,20 @@ def test_a_damaged_file_is_named_and_left_out(out, report_py, name, old, new):
     assert str(path) in found["Damaged files, left out"] and "Runs" in found
 
 
+def test_a_log_of_another_program_is_named_and_left_out(out, report_py):
+    (out / "x").mkdir()
+    (out / "x" / "log.csv").write_text("epoch,loss\n1,2\n")
+    code, printed = report_py(out)
+    assert code == 0 and "x/log.csv: left out" in printed.err
+
+
+def test_the_overview_shows_our_grammar_and_no_other(out):
+    for stem, cell in (("grammar-zorro", [0.9, 0.8, 1.0]), ("grammar", [0.6, 0.5, 0.7])):
+        table = Table("", [{"phenomenon": "all", "a": cell}], facts={"kind": "pairs"})
+        save(out / f"{stem}.json", "probe.py", [table])
+    assert overview(out)[1]["a"]["grammar"] == "60% [50%, 70%]"
+
+
 def enlarge(path, size: int) -> None:
     path.write_bytes(path.read_bytes().replace(b"</svg>", b"<!--" + b"x" * size + b"--></svg>"))
 

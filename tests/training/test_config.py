@@ -56,6 +56,10 @@ MISTAKES = {  # and what the message says
     "--epochs=2 --max_steps=10": "max_steps: epochs=2.0 sets it",
     "--name=../x": "name=../x: must be a plain directory name",
     "--name=step-5": "name=step-5: must be",
+    "--name=step-2-test": "name=step-2-test: must be",
+    "--beta1=1": "beta1 must be between 0 and 0.9999",
+    "--block_size=10 --short_window_steps=5": "multiple of 4",
+    "configs": "to continue a run: --resume",
     "--start_from=out/x --copy_init=0 --n_layer=3": "n_layer: start_from=out/x sets it",
     "configs/cpu.py --start_from=out/x": "out/x brings; give --bigram_init=0",
     # in a file
