@@ -88,6 +88,7 @@ def parse_arguments() -> argparse.Namespace:
         help="send nothing: show one request, their number and cost",
     )
     parser.add_shared("data", "set")
+    parser.add_shared("out", help="where to write (default: the directory that holds them all)")
     parser.add_api("the judge's API")
     args = parser.parse_args()
     args.api = parser.require_api(args)
@@ -106,7 +107,7 @@ def parse_arguments() -> argparse.Namespace:
 def grade_runs(args: argparse.Namespace) -> None:
     """The runs' stories, in groups that share their prompts; each judge's scores of each group;
     tables and a picture."""
-    runs, directory = read_runs(args.directories, args.set, args.prompts)
+    runs, directory = read_runs(args.directories, args.set, args.prompts, args.out)
     groups = group_runs(runs, args.data)
     if args.controls and not any(group.controls[TRUE_ENDING] for group in groups):
         raise UserError(

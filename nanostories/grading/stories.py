@@ -107,7 +107,10 @@ def by_numbers(path: Path) -> list[str | int]:
 
 
 def read_runs(
-    directories: Sequence[Path], name: str = EVAL, n_prompts: int | None = None
+    directories: Sequence[Path],
+    name: str = EVAL,
+    n_prompts: int | None = None,
+    out: Path | None = None,
 ) -> tuple[list[Run], Path]:
     """The runs below the directories that have a set of this name, with the stories of its first
     prompts, and the directory that contains them all."""
@@ -116,7 +119,7 @@ def read_runs(
             raise UserError(
                 f"{directory}: no such directory; name a run, or a directory of runs such as out/"
             )
-    common = Path(os.path.relpath(common_directory(directories)))
+    common = out or Path(os.path.relpath(common_directory(directories)))
     found = set()
     for directory in directories:
         found |= {path.resolve() for path in directory.rglob("samples/*.jsonl")}

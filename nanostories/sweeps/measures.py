@@ -102,8 +102,7 @@ def grade(places: Sequence[Path], settings: Settings, name: str, flags: Sequence
     """Of the stories of one set in these directories."""
     if name != EVAL:  # they have no true endings
         flags = [flag for flag in flags if flag != "--controls"]
-    # The list's own directory is where the result goes, also if there is one place.
-    arguments = ["grade.py", settings.directory, *places, "--set", name, *flags]
+    arguments = ["grade.py", *places, "--out", settings.directory, "--set", name, *flags]
     return Command(grades_file(settings, name), arguments)
 
 

@@ -168,6 +168,13 @@ def test_a_chat_judge_is_not_compared_by_its_own_grades(grade_py, tmp_path):
     assert "a minus b" not in [row["run"] for row in differences if row["judge"] == "rules"]
 
 
+def test_only_the_named_runs_are_graded_wherever_the_result_goes(grade_py, api, tmp_path):
+    assert grade_py("out/a", "--out", "out")[0] == 0
+    assert len(api.requests) == 10
+    runs = {row["run"] for row in rows_of(tmp_path / "out", "scores")}
+    assert "a" in runs and "b" not in runs
+
+
 def test_questions_are_judges_of_their_own(grade_py, api, tmp_path):
     code, printed = grade_py("out/a", "--question", "scores", "paper", "ours")
     assert code == 0 and len(api.requests) == 10 * (1 + 2 + 1)

@@ -172,7 +172,8 @@ def test_a_single_run_has_its_facts_and_stories_of_a_file_of_beginnings(tmp_path
     settings = Settings(tmp_path, grade=flags, prompts=[mine], sample=["--n", "3"])
     story, grade = [x.arguments for x in commands(["scores"], [subject], settings)]
     assert story[-4:] == ["--prompts", str(mine), "--n", "3"] and "--eval" not in story
-    assert grade == ["grade.py", str(tmp_path), str(run.directory), "--set", "mine", "--judge", "a"]
+    places = ["grade.py", str(run.directory), "--out", str(tmp_path)]
+    assert grade == [*places, "--set", "mine", "--judge", "a"]
     # and one by one, in place of our three
     *stories, grade = [x.arguments for x in commands(["beginnings"], [subject], settings)]
     begun = [x[x.index("--prompt") + 1] for x in stories]
