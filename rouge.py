@@ -440,11 +440,11 @@ def main() -> None:
     with one_line_errors(
         "rouge.py", interrupted="files of runs that were finished are written, others unchanged"
     ):
-        corpora = [path for path in args.runs if (path / "meta.json").exists()]
-        if corpora and corpora == args.runs:
-            return show_corpora(corpora)
-        if corpora:
-            raise UserError(f"{corpora[0]}: a corpus; name runs alone, or corpora alone")
+        data = [path for path in args.runs if (path / "meta.json").exists()]
+        if data and data == args.runs:
+            return show_corpora(data)
+        if data:
+            raise UserError(f"{data[0]}: a corpus; name runs alone, or corpora alone")
         runs = {}
         for place in args.runs or [newest_run()]:
             runs |= {run.resolve(): run for run in runs_with_samples(place)}

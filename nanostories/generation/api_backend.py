@@ -77,8 +77,10 @@ class ApiBackend:
             check = None if FIRST_PERSON.search(prompt) else require_story
             reply = await self.client.chat(allow_cut=True, check=check, **request)
             text = reply.text
-            # Chat models drop the space between words. In Czech or German, “ ends a quotation.
-            last = prompt[-1:].replace("“", "”") if "„" in prompt else prompt[-1:]
+            last = prompt[-1:]
+            if "„" in prompt:  # as in Czech or German, where “ ends a quotation
+                last = last.replace("“", "”")
+            # Chat models drop the space between words.
             if TWO_WORDS.match(last + text[:1]):
                 text = " " + text
             return key, text, not reply.cut

@@ -137,7 +137,7 @@ def test_copies_with_other_line_breaks_are_copies(tmp_path):
     """In whichever split the first of them is."""
     stories = [f"Tom {i} ran. Sue {i} sat. The dog {i} slept." for i in range(100)]
     broken = [story.replace(". ", ".\n") for story in stories]
-    path = write_stories(tmp_path / "t.txt", [x for pair in zip(stories, broken) for x in pair])
+    path = write_stories(tmp_path / "t.txt", stories + broken)
     assert prepared_stories(tmp_path, path, "--val_share", "0.5") == sorted(stories)
 
 
