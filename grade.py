@@ -98,6 +98,11 @@ def parse_arguments() -> argparse.Namespace:
                 f"{name} is a file or directory here: to judge by its likelihoods, --judge"
                 f" lm:{name}"
             )
+        if name.startswith(f"{HUMAN}:"):
+            parser.error(
+                f"{name}: people's grades are read from the files that they saved, without --judge"
+                f" (docs/grading.md); --judge {HUMAN} makes the page"
+            )
     # api: as for sample.py --model
     names = [name.rstrip("/").removeprefix("api:") for name in args.judge]
     args.judge = list(dict.fromkeys(names))
@@ -303,14 +308,10 @@ def write_results(
     """name: of the set that was graded."""
     # here, as matplotlib and torch take seconds
     from nanostories.grading.pictures import scores_figure
-    from nanostories.training.run_directory import partly_trained
+    from nanostories.training.run_directory import warn_of_partly_trained
 
     tables = []
-    warnings = []
-    for run in runs:
-        note = partly_trained(run.model.directory) if run.model else ""
-        if note:
-            warnings.append(f"{run.name}{note}: stopped, or still being trained")
+    warnings = warn_of_partly_trained({run.name: run.model.directory for run in runs if run.model})
     for comparison in comparisons:
         tables += comparison.tables()
         warnings += comparison.warnings()

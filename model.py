@@ -115,9 +115,8 @@ class GPTNeo(nn.Module):
 
         The product of a layer's value and output matrices becomes `gain` times the identity (as
         seen if all heads attend to the same token); since the output head is tied to the embedding,
-        tokens that are attended to are predicted. From a
-        random start a small model takes millions of tokens to learn to repeat its hero's name. Not
-        in the paper.
+        tokens that are attended to are predicted. From a random start a small model takes millions
+        of tokens to learn to repeat its hero's name. Not in the paper.
         """
         C = self.config.n_embd
         for block in self.blocks:

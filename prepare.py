@@ -136,12 +136,15 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def mistakes(args: argparse.Namespace) -> list[tuple[bool, str]]:
+def mistakes(args: argparse.Namespace) -> list[tuple[object, str]]:
     """(whether it was made, what to say) of flags that contradict each other"""
     files = args.input + args.val
     has_text_files = any(path.is_dir() or ".txt" in path.suffixes for path in files)
     with_headers = args.headers or args.corpus in HEADERS
-    name_rule = "must consist of letters, digits, - _ and . only (with --input it is required)"
+    name_rule = (
+        "must begin with a letter, a digit or _, and have only these, - and . (with --input it is"
+        " required)"
+    )
     return [
         (
             args.corpus and (args.val or args.headers or args.split_on or args.column != COLUMNS),
@@ -171,8 +174,8 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
         return download(args.corpus)
     sources = [str(path) for path in args.input + args.val]
     train = read_input(args.input, args)
-    val = read_input(args.val, args)
-    return sources, train, val if args.val else None
+    val = read_input(args.val, args) if args.val else None
+    return sources, train, val
 
 
 def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
@@ -201,7 +204,7 @@ def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
     if long:
         others = f" and of {len(long) - 1} more files" if len(long) > 1 else ""
         question = f"is the longest story of {long[0]}{others} a single one?"
-        tqdm.write(f"WARNING {question} See --split_on")
+        tqdm.write(f"WARNING {question} For .txt files, see --split_on")
 
 
 def builtin_texts(corpus: str, n: int, seed: int) -> Iterator[str]:
@@ -227,7 +230,8 @@ def default_val_share(n: int) -> float:
 class Options:
     """What is done to the stories."""
 
-    vocabulary: str | Tokenizer = "cut"  # to learn from them, "cut" or "bpe", or a known one
+    # "cut" or "bpe": to be learned from the stories; or one that is there
+    vocabulary: str | Tokenizer = "cut"
     vocab_size: int = 10_000  # of one that is learned
     val_share: float = 0.01
     seed: int = 0
@@ -240,8 +244,8 @@ def clean_and_split(
     train: Iterable[str], val: Iterable[str] | None, options: Options, counts: dict[str, int]
 ) -> Iterator[tuple[str, str]]:
     """(split, text) of each story that is kept; counts those of CLEANING."""
-    # Two stories are compared without their headers, by hashes (100 bytes a story) of 64 bits: of 3
-    # million stories, two collide in 1 of 4e6 runs.
+    # Two stories are compared without their headers, by hashes of 64 bits, each of which takes 100
+    # bytes of memory in its set: of 3 million stories, two collide in 1 of 4e6 runs.
     seen = {"train": set(), "val": set()}
     salt = (options.seed % 2**64).to_bytes(8, "big")
     # Validation stories come first, as they are dropped from train.
@@ -251,10 +255,11 @@ def clean_and_split(
     for split, text in tqdm(texts, "cleaning", unit=" stories", disable=None):
         counts["stories read"] += 1
         text, story = clean_text(text, options, counts)
+        # Drawn by the exact text; compared without line breaks, which copies may have elsewhere
         draw = hashlib.blake2b(story.encode(), digest_size=8, salt=salt).digest()
         if val is None and int.from_bytes(draw, "big") < options.val_share * 2**64:
             split = "val"
-        words = " ".join(story.split())  # copies may have other line breaks
+        words = " ".join(story.split())
         digest = hashlib.blake2b(words.encode(), digest_size=8, salt=salt).digest()
         reason = reason_to_drop(story, digest, split, seen, options)
         if reason:
@@ -295,11 +300,11 @@ def reason_to_drop(
         return None
     if not COMPLETE.search(story[-16:]):  # the pattern looks at the end alone
         return TRUNCATED
-    if digest in seen[split]:
-        return DUPLICATE
-    if digest in seen["val"]:
+    if split == "train" and digest in seen["val"]:
         return IN_VALIDATION
-    return DUPLICATE if digest in seen["train"] else None
+    if digest in seen["train"] or digest in seen["val"]:
+        return DUPLICATE
+    return None
 
 
 # ---- Learn the vocabulary, tokenize ----
@@ -329,8 +334,6 @@ def prepare(
     sources: where the stories are from, for meta.json. val: validation stories; None to hold out a
     share of `train`.
     """
-    if os.path.lexists(directory):
-        require_corpus(directory)
     parent = directory.parent
     parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -343,9 +346,9 @@ def prepare(
             spools[split].add(text)
         for split, spool in spools.items():
             if not spool.lengths:
-                steps = ", ".join(f"{n:,} {step}" for step, n in counts.items())
+                outcomes = ", ".join(f"{n:,} {outcome}" for outcome, n in counts.items())
                 raise UserError(
-                    f"{', '.join(sources)}: no stories left for {split} ({steps}); give more, or"
+                    f"{', '.join(sources)}: no stories left for {split} ({outcomes}); give more, or"
                     " some with --val; each must end with a whole sentence, and in a .txt"
                     f" {END_OF_TEXT} or --split_on must separate them"
                 )
@@ -383,7 +386,7 @@ def write_corpus(
     """Tokenizes the splits into flat files of uint16, beside meta.json."""
     prefix = f".{directory.name}.tmp-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=directory.parent) as temporary:
-        new = Path(temporary, "new")
+        new = Path(temporary, "new")  # below it, as the temporary directory removes itself
         new.mkdir()
         meta["splits"] = {}
         for split, spool in spools.items():
@@ -413,7 +416,8 @@ def install(new: Path, directory: Path) -> None:
         (new / "meta.json").replace(directory / "meta.json")
         return
     if directory.exists():
-        print(f"{directory} held another corpus, which is now {set_aside(directory)}")
+        older = set_aside(directory)
+        print(f"{directory} held another corpus, which is now {older}")
     new.replace(directory)
 
 
@@ -424,8 +428,8 @@ def print_summary(directory: Path) -> None:
     for name, split in meta["splits"].items():
         sizes = [f"{split[unit]:,} {unit}" for unit in ("stories", "tokens", "bytes")]
         print(f"{name}: {', '.join(sizes)}")
-    print(", ".join(f"{n:,} {step}" for step, n in meta["cleaning"].items() if n))
-    first = next(iter(load_stories(directory, "train")[1]))
+    print(", ".join(f"{n:,} {outcome}" for outcome, n in meta["cleaning"].items() if n))
+    first = next(load_stories(directory, "train")[1])
     print(f"the first story begins: {' '.join(first.split())[:80]}")
     for warning in warnings(meta):
         print(f"WARNING {warning}")
@@ -439,7 +443,7 @@ def warnings(meta: dict) -> Iterator[str]:
     bytes_per_story = train["bytes"] / train["stories"]
     bytes_per_token = train["bytes"] / train["tokens"]
     if not 250 < bytes_per_story < 6000:
-        question = "is each one a story? See --split_on"
+        question = "is each one a story? For .txt files, see --split_on"
         yield f"a story has {bytes_per_story:,.0f} bytes on average: {question}"
     if counts[TRUNCATED] > 0.03 * counts["stories read"]:
         reason = "as they do not end with a whole sentence; --raw keeps all"
@@ -447,7 +451,7 @@ def warnings(meta: dict) -> Iterator[str]:
     n_stories = train["stories"] + val["stories"]
     if val["stories"] < min(60, n_stories / 4):  # sample.py --eval 50
         larger = min(0.5, 100 / n_stories)
-        remedy = f"hold out more, by --val_share {larger:.2g} or --val"
+        remedy = f"hold out more, by --val_share {larger:.2g} or (with --input) --val"
         yield f"only {val['stories']} validation stories: {remedy}"
     if bytes_per_token < 3 and meta["vocab_size"] >= 4096:
         remedy = "try --vocabulary bpe"
@@ -457,22 +461,22 @@ def warnings(meta: dict) -> Iterator[str]:
 def next_command(directory: Path, meta: dict) -> str:
     train = meta["splits"]["train"]
     tokens_per_story = train["tokens"] / train["stories"]
-    is_small = train["tokens"] < 20e6 or not shutil.which("nvidia-smi")  # a config for a CPU
+    for_cpu = train["tokens"] < 20e6 or not shutil.which("nvidia-smi")
     if "headers" in meta:
-        config = "builtin_instruct" if is_small else "instruct"
+        config = "builtin_instruct" if for_cpu else "instruct"
     elif meta["source"] == ["builtin"]:
         config = "demo"
     else:
-        config = "cpu" if is_small else "ts_8m"
+        config = "cpu" if for_cpu else "ts_8m"
     command = f"python train.py configs/{config}.py --data={meta['name']}"
     if train["tokens"] < 5e5 and config != "demo":
         command += " --epochs=5 --eval_interval=50"  # more overfits
     if directory.parent != Path("data"):
         command += f" --data_dir={shlex.quote(str(directory.parent))}"
-    # Most stories should fit in the context; with as many tokens in a step as before
-    if is_small and tokens_per_story > 400:
+    # Most stories should fit in the context; with about as many tokens in a step as before
+    if for_cpu and tokens_per_story > 400:
         command += " --block_size=1024 --batch_size=2"
-    elif is_small and tokens_per_story > 256:
+    elif for_cpu and tokens_per_story > 256:
         command += " --block_size=512 --batch_size=4"
     return command
 
@@ -512,12 +516,16 @@ def vocabulary_of(model: str) -> Tokenizer:
 def main() -> None:
     args = parse_args()
     directory = args.data_dir / args.name
-    interrupted = f"{directory} is unchanged; downloads will resume"
+    interrupted = f"{directory} changes only once all of it is there; downloads will resume"
     with one_line_errors("prepare.py", interrupted):
         args.input = files_in(args.input)
         args.val = files_in(args.val)
+        # First what may be refused, as a download takes long
+        if os.path.lexists(directory):
+            require_corpus(directory)
+        options = options_of(args)
         sources, train, val = read(args)
-        prepare(directory, sources, train, val, options_of(args))
+        prepare(directory, sources, train, val, options)
         print_summary(directory)
         if args.split_on and not args.val:
             remedy = "for the loss on unseen texts, give whole ones by --val"

@@ -206,7 +206,6 @@ def verdict_of(lead: float) -> str:
 
 def probe_all(args: argparse.Namespace) -> None:
     from nanostories.pages.answers import answers_page
-    from nanostories.training.run_directory import partly_trained
 
     models = {model.label(args.out): model for model in find_models(args)}
     sets = {path: str(path) for path in args.prompts} or {path: path.stem for path in SETS}
@@ -223,11 +222,7 @@ def probe_all(args: argparse.Namespace) -> None:
             right[name] = [found.verdict == "right" for found in answers]
             for row, found in zip(rows, answers):
                 row |= {f"{name} {column}": cell for column, cell in vars(found).items()}
-    warnings = [] if args.prompts else unlike_prompts(models)
-    for name, model in models.items():
-        note = partly_trained(model.directory)
-        if note:
-            warnings.append(f"{name}{note}: stopped, or still being trained")
+    warnings = warnings_of(models, prompts_are_ours=not args.prompts)
     stem = "-".join(["probe", *(path.stem for path in args.prompts)])
     path = args.out / f"{stem}.json"
     args.out.mkdir(parents=True, exist_ok=True)
@@ -324,9 +319,8 @@ def compare_models(args: argparse.Namespace) -> None:
     stem, tables, figure = compare(args, models)
     path = args.out / f"{stem}.json"
     sources = itertools.chain.from_iterable(model.files for model in models)
-    warnings = []
-    if args.pairs == GRAMMAR:
-        warnings = unlike_prompts({model.label(args.out): model for model in models})
+    by_name = {model.label(args.out): model for model in models}
+    warnings = warnings_of(by_name, prompts_are_ours=args.pairs == GRAMMAR)
     save(path, "probe.py", tables, warnings, sources, figure)
     others = [".png", ".svg"]
     if args.pairs:
@@ -336,11 +330,13 @@ def compare_models(args: argparse.Namespace) -> None:
     print(f"\nwrote {path}, {', '.join(others)}; next: python report.py {args.out}")
 
 
-def unlike_prompts(models: dict[str, Model]) -> list[str]:
-    """A warning for each model whose training stories are known, and unlike our prompts."""
-    warnings = []
+def warnings_of(models: dict[str, Model], prompts_are_ours: bool) -> list[str]:
+    """Of models that are partly trained, or whose training stories are unlike our prompts."""
+    from nanostories.training.run_directory import warn_of_partly_trained
+
+    warnings = warn_of_partly_trained({name: model.directory for name, model in models.items()})
     for name, model in models.items():
-        if not model.corpus:
+        if not prompts_are_ours or not model.corpus:
             continue
         meta, stories = load_stories(model.corpus, "val")
         trait = "" if looks_english(stories) else "not English"

@@ -26,19 +26,18 @@ from typing import NamedTuple
 import numpy as np
 
 from nanostories.checkpoints.checkpoint import newest_run
-from nanostories.checkpoints.models import label_of, open_model
+from nanostories.checkpoints.models import label_of
 from nanostories.cli import Parser, UserError, existing_path, one_line_errors, positive
 from nanostories.corpus.token_files import text_identity
 from nanostories.files import common_directory
 from nanostories.generation.samples_file import (
     EVAL,
     TRAIN,
-    model_directory,
     read_rows,
     result_name,
     set_file,
 )
-from nanostories.grading.stories import story_of
+from nanostories.grading.stories import story_of, writer_of
 from nanostories.novelty import flags
 from nanostories.novelty.intervals import ClusteredValues, Metric
 from nanostories.novelty.search import Matches, Stream, search
@@ -369,14 +368,29 @@ def runs_with_samples(place: Path) -> list[Path]:
     return [place] if (place / "samples").exists() or not below else below
 
 
-def corpora_of(runs: Sequence[Path]) -> dict[Path, Path]:
+def read_sets(run: Path, names: Sequence[str]) -> dict[str, list[dict]]:
+    """Those that are there: by default the completions of validation and of training stories."""
+    sets = {}
+    for name in names:
+        rows = read_rows(set_file(run, name))
+        if rows:
+            sets[name] = [row for _, row in sorted(rows.items())]
+    if not sets:
+        raise UserError(
+            f"{set_file(run, names[0])}: no completions there; write them with `python sample.py"
+            " --eval 50`, or name another --set"
+        )
+    return sets
+
+
+def corpora_of(runs: dict[Path, dict[str, list[dict]]]) -> dict[Path, Path]:
     """That of each run; for a model that was not trained here the one of the other runs, if they
-    have one in common."""
+    have one in common. runs: {directory: its sets}"""
     corpora = {}
-    for run in runs:
-        model = model_directory(run)  # out/demo for its samples in out/demo/temperature-0.3
-        if (model / "ckpt.pt").exists():
-            corpora[run] = open_model(str(model)).evaluation_corpus()
+    for run, sets in runs.items():
+        model = writer_of(run, next(iter(sets.values())))
+        if model:
+            corpora[run] = model.evaluation_corpus()
     for run in runs:
         if run not in corpora and len(set(corpora.values())) != 1:
             remedy = "name the training set, as in --data data/tinystories"
@@ -384,21 +398,13 @@ def corpora_of(runs: Sequence[Path]) -> dict[Path, Path]:
     return dict.fromkeys(runs, next(iter(corpora.values()))) | corpora
 
 
-def analyze_run(run: Path, corpus: WordCorpus, args: argparse.Namespace) -> list[Analysis]:
-    """Analyzes each set: by default the completions of validation stories, then of training
-    stories, where there are any."""
-    sets = {name: read_rows(set_file(run, name)) for name in args.set}
-    if not any(sets.values()):
-        raise UserError(
-            f"{set_file(run, args.set[0])}: no completions there; write them with `python sample.py"
-            " --eval 50`, or name another --set"
-        )
+def analyze_run(
+    run: Path, sets: dict[str, list[dict]], corpus: WordCorpus, args: argparse.Namespace
+) -> list[Analysis]:
     analyses = []
-    for name, by_key in sets.items():
-        if by_key:
-            rows = [row for _, row in sorted(by_key.items())]
-            analyses.append(analyze(run, name, rows, corpus, args))
-            write_table(run / f"{result_name('rouge', name)}.csv", analyses[-1].csv_rows)
+    for name, rows in sets.items():
+        analyses.append(analyze(run, name, rows, corpus, args))
+        write_table(run / f"{result_name('rouge', name)}.csv", analyses[-1].csv_rows)
     return analyses
 
 
@@ -445,18 +451,18 @@ def main() -> None:
             return show_corpora(data)
         if data:
             raise UserError(f"{data[0]}: a corpus; name runs alone, or corpora alone")
-        runs = {}
+        found = {}
         for place in args.runs or [newest_run()]:
-            runs |= {run.resolve(): run for run in runs_with_samples(place)}
-        runs = list(runs.values())
+            found |= {run.resolve(): run for run in runs_with_samples(place)}
+        runs = {run: read_sets(run, args.set) for run in found.values()}
         name = f"{result_name('rouge', args.set[0])}.json"
-        path = runs[0] / name
+        path = next(iter(runs)) / name
         if len(runs) > 1:
-            path = comparison_path(runs, args.set[0])
+            path = comparison_path(list(runs), args.set[0])
         corpora = dict.fromkeys(runs, args.data) if args.data else corpora_of(runs)
         analyses = []
-        for run in runs:
-            analyses_of_run = analyze_run(run, open_corpus(corpora[run]), args)
+        for run, sets in runs.items():
+            analyses_of_run = analyze_run(run, sets, open_corpus(corpora[run]), args)
             save_results(run / name, analyses_of_run, args, is_shown=len(runs) == 1)
             analyses += analyses_of_run
         if len(runs) > 1:

@@ -362,9 +362,10 @@ def main():
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")  # some terminals cannot show every character
     again = "run the same command to continue"
-    with one_line_errors(
-        "sample.py", f"finished stories are kept; {again}", f"make room or fix that, then {again}"
-    ):
+    kept = "nothing was written"
+    if args.prompts or args.eval or args.out:
+        kept = f"finished stories are kept; {again}"
+    with one_line_errors("sample.py", kept, f"make room or fix that, then {again}"):
         check_arguments(args)
         for model in open_models(args.model or "", args.checkpoint):
             sample(model, args)

@@ -15,6 +15,7 @@ import math
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,11 +37,12 @@ from nanostories.generation.prompts import Sampling, header_words, openings
 from nanostories.kernels.attention import story_starts
 from nanostories.training import run_directory
 from nanostories.training.bigram_init import add_bigram_embeddings
-from nanostories.training.config import TrainConfig, parse_command_line, read_run
+from nanostories.training.config import SHORTER, TrainConfig, parse_command_line, read_run
 from nanostories.training.data_order import (
     IGNORED,
     Batches,
     Corpus,
+    largest_divisor,
     load_corpus,
     story_windows,
 )
@@ -52,8 +54,8 @@ from nanostories.training.state import TrainingState
 from nanostories.variants import MODELS
 from nanostories.variants.contrastive import Contrastive, sentence_ends
 
-EVAL_BATCH_SIZE = 32  # windows; at most batch_size, which fits in memory
-EXAMPLE_WORDS = ("hide, fox, little", "jump, frog, red")  # where the stories have no own ones
+EVAL_BATCH_SIZE = 32  # windows in a batch of an evaluation, unless batch_size is smaller
+EXAMPLE_WORDS = ("hide, fox, little", "jump, frog, red")  # where no header asks for words
 FEW_STEPS = 400  # after fewer, even a small model knows hardly more than frequent words
 RESUME_HINT = "--resume continues from the last checkpoint, if there is one"
 # (inputs, targets), (B, T) each -> mean loss in nats
@@ -63,8 +65,9 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
     """Train as the config says. Returns the run's directory and whether the run finished.
 
-    Each rank takes its share of a step's sequences, and gradients are summed over ranks. So the
-    result does not depend on how many ranks there are, but for rounding and dropout."""
+    Each rank takes its share of a step's windows, and gradients are summed over ranks. So the
+    result does not depend on how many ranks there are, but for rounding, and for what dropout and
+    contrast draw."""
     run = Path(config.out_dir, config.name)
     device = set_up_device(config.device, ranks.local_rank if ranks.size > 1 else None)
     with contextlib.ExitStack() as cleanup:
@@ -95,16 +98,11 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
                 state.restore(checkpoint)
             del checkpoint  # else its tensors, now copied, stay in memory all through the run
         elif config.bigram_init:
-            tokens = corpus.train.tokens
-            state.seconds = add_bigram_embeddings(model, tokens, config.bigram_init, ranks)
+            start = time.perf_counter()
+            add_bigram_embeddings(model, corpus.train.tokens, config.bigram_init, ranks)
+            state.seconds = ranks.max(time.perf_counter() - start)  # counts as training
 
-        # Losses; for the few batches of an evaluation, compiling takes longer than it saves
         loss_of = training_loss(state.compiled_model, config, corpus)
-        validation_loss = next_token_loss(model, config, corpus)
-
-        def validate() -> dict[str, float]:
-            return evaluate(validation_loss, state)
-
         log = TrainingLog(run, state, ranks)
         cleanup.callback(log.bar.close)
         if ranks.rank == 0:
@@ -112,16 +110,15 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             cleanup.enter_context(run_directory.open_run_directory(run, vars(config), last_step))
             print_settings(run, state, ranks)
             if config.start_from and not resume:
-                print(f"{config.start_from}: val_loss {validate()['val_loss']:.5f}")
+                print(f"{config.start_from}: val_loss {evaluate(state)['val_loss']:.5f}")
         should_stop = cleanup.enter_context(stop_signal(ranks))
-        return run, train_loop(state, loss_of, batches, validate, log, should_stop)
+        return run, train_loop(state, loss_of, batches, log, should_stop)
 
 
 def train_loop(
     state: TrainingState,
     loss_of: Loss,
     batches: Batches,
-    validate: Callable[[], dict[str, float]],
     log: TrainingLog,
     should_stop: Callable[[], bool],
 ) -> bool:
@@ -129,8 +126,10 @@ def train_loop(
     config = state.config
     is_first_rank = batches.ranks.rank == 0
     state.model.train()
-    done = state.fraction_done
-    while done < 1 and not should_stop():
+    # At least one step: the bigrams of a short run may have taken all of its time
+    done = state.fraction_done if state.step else 0.0
+    state.finished = state.finished and done >= 1  # not if the run was made longer
+    while not state.finished and not should_stop():
         lr = learning_rate(state.step, done, config)
         for optimizer in state.optimizers:
             for group in optimizer.param_groups:
@@ -139,22 +138,23 @@ def train_loop(
             train_step(state, loss_of, batches.for_step(state.step), batches.ranks)
         done_before = done
         done = state.fraction_done
+        state.finished = done >= 1
         keep = run_directory.checkpoint_due(config.keep_checkpoints, done_before, done)
-        evaluating = keep or done >= 1 or state.step % config.eval_interval == 0
+        evaluating = keep or state.finished or state.step % config.eval_interval == 0
         if evaluating or state.step % config.log_interval == 0:
-            log.wait()
+            log.wait_and_check()
             losses = {}
             if evaluating and is_first_rank:
-                losses = validate()
+                losses = evaluate(state)
             # Before ckpt.pt, so that a resumed run cannot miss this row
-            row = log.write_row(lr, losses)
+            row = log.write_row(done, lr, losses)
             if evaluating and is_first_rank:
                 save(log.run, state, row, losses["val_loss"], keep)
-    if done < 1:
-        log.wait()  # nothing is saved if the loss is not finite
+    if not state.finished:
+        log.wait_and_check()
         if is_first_rank:
             save_checkpoint(log.run / "ckpt.pt", state.for_resuming())
-    return done >= 1
+    return state.finished
 
 
 # ---- A step, an evaluation ----
@@ -181,9 +181,10 @@ def loss_and_gradients(state: TrainingState, loss_of: Loss, micro_batches) -> tu
         with state.autocast:
             loss = loss_of(inputs, targets) * weight
         total += loss.detach()
+        # Not backward(), which adds to each parameter's .grad by a launch of its own
         new_gradients = torch.autograd.grad(state.scaler.scale(loss), parameters)
         if gradients:
-            torch._foreach_add_(gradients, new_gradients)  # all at once: not a launch for each
+            torch._foreach_add_(gradients, new_gradients)
         elif state.config.cuda_graphs:
             # A copy, as the graph's next replay writes to its own.
             gradients = torch._foreach_mul(new_gradients, 1)
@@ -201,7 +202,7 @@ def clip_and_update(state: TrainingState) -> torch.Tensor:
     norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), largest_norm)
     overflow = state.scaler.is_enabled() and not norm.isfinite()
     for optimizer in state.optimizers:
-        if not overflow:
+        if not overflow:  # not scaler.step, which looks at the gradients of one optimizer alone
             optimizer.step()
         # Frees the gradients: filling them with zeros and adding to those would take longer.
         optimizer.zero_grad()
@@ -211,10 +212,12 @@ def clip_and_update(state: TrainingState) -> torch.Tensor:
 
 
 @torch.no_grad()
-def evaluate(loss_of: Loss, state: TrainingState) -> dict[str, float]:
+def evaluate(state: TrainingState) -> dict[str, float]:
     """val_loss (nats per token) and bpb (bits per UTF-8 byte) over the validation tokens, in
     windows that begin with stories wherever they can. Where windows overlap, a token counts in the
     later one. Headers (instructions) never count, so that runs compare."""
+    # Not compiled: for so few batches, that takes longer than it saves
+    loss_of = next_token_loss(state.model, state.config, state.corpus)
     block_size = state.config.block_size
     tokenizer = state.corpus.tokenizer
     stream = state.corpus.val
@@ -313,16 +316,18 @@ def make_builtin(config: TrainConfig, ranks: Ranks) -> None:
 def require_same_corpus(corpus: Corpus, config: TrainConfig, checkpoint: dict) -> None:
     """UserError if a run that is resumed was trained on another corpus, or the source of its
     weights has another vocabulary."""
+    # The source of --start_from has no checksum: it may have learned other stories
     if checkpoint.get("data_sha256", corpus.sha256) != corpus.sha256:
         problem = f"was trained on different data from what {config.data} holds now"
         remedy = "train a new run, without --resume"
         own = find_training_corpus(checkpoint)
         if own:
-            remedy = f"its own is now --data={own.name}"
+            remedy = f"its own is now --data={own.name} --data_dir={own.parent}"
         raise UserError(f"{config.name} {problem}; {remedy}")
     if checkpoint["vocabulary"] != corpus.tokenizer.vocabulary:
-        problem = f"data={config.data} has a different vocabulary from {config.start_from}"
-        remedy = f"prepare it under another name with --vocabulary_of {config.start_from}"
+        source = config.start_from or Path(config.out_dir, config.name)
+        problem = f"data={config.data} has a different vocabulary from {source}"
+        remedy = f"prepare it under another name with --vocabulary_of {source}"
         raise UserError(f"{problem}; {remedy}")
 
 
@@ -332,7 +337,8 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     data = Path(config.data_dir, config.data)
     prompt = ""
     if "headers" in load_meta(data):
-        words, other_words = [*header_words(data, 2), *EXAMPLE_WORDS][:2]
+        examples = [*header_words(data, 2), *EXAMPLE_WORDS]
+        words, other_words = examples[:2]  # of this story, and of the command to try next
         prompt = instruct_headers.format_header({"words": words})
         flags = f"--words {shlex.quote(other_words)}"
     else:
@@ -347,7 +353,7 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
 
 def remark_on(run: Path) -> None:
     """Whether the training was too long, or too short."""
-    config = TrainConfig(**read_run(run))
+    config = TrainConfig(**read_run(run))  # with the steps that its epochs took
     log = run_directory.read_log(run / "log.csv")
     losses = {int(row["step"]): float(row["val_loss"]) for row in log if row["val_loss"]}
     best = min(losses, key=losses.get)
@@ -360,7 +366,7 @@ def remark_on(run: Path) -> None:
             print(f"\nWARNING: {config.max_minutes:g} minutes were only {steps} steps, too few")
             print("to learn much: give it a longer --max_minutes, or a machine that is less busy")
             if steps <= config.short_window_steps:
-                short = config.block_size // 4
+                short = config.block_size // SHORTER
                 print(f"All of these read {short} tokens at most; stories may fall apart after")
                 print("them. With so few steps, --short_window_steps=0 reads longer ones at once.")
 
@@ -371,12 +377,12 @@ def remedy_for(error: RuntimeError | MemoryError, config: TrainConfig, ranks: Ra
     # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, a plain RuntimeError on a CPU.
     is_memory_error = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     if is_memory_error or "can't allocate memory" in str(error):
-        share = config.sequences_per_step // ranks.size
-        n = max(n for n in range(1, config.batch_size + 1) if share % n == 0)  # as Batches reads
+        share = config.windows_per_step // ranks.size
+        n = largest_divisor(share, config.batch_size)  # of windows that Batches reads at once
         if n == 1:
             return f"out of memory; a new run needs a smaller --block_size or model ({reason})"
-        batch_size = max(divisor for divisor in range(1, n) if n % divisor == 0)
-        n_batches = config.sequences_per_step // batch_size
+        batch_size = largest_divisor(n, n - 1)
+        n_batches = config.windows_per_step // batch_size
         smaller = f"--batch_size={batch_size} --grad_accum_steps={n_batches}"
         return f"out of memory; try {smaller} ({reason})"
     if ranks.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):

@@ -70,8 +70,8 @@ def bench(rounds=3, device="cuda"):
         if name == "ts_8m":
             prompts = random_tokens(n_stories // 10, 100).repeat_interleave(10, dim=0)
             seconds = median_seconds(partial(tell_stories, model.eval(), prompts, 200), rounds)
-            figures[f"{name}, {STORIES} stories, seconds"] = seconds
-            ratios[f"{name}: {STORIES} stories in time"] = SECONDS_FOR_STORIES / seconds
+            figures[f"{name}, {n_stories} stories, seconds"] = seconds
+            ratios[f"{name}: {n_stories} stories in time"] = SECONDS_FOR_STORIES / seconds
     for promise, ratio in ratios.items():
         if ratio < 1:
             print(f"NOT KEPT: {promise} ({ratio:.2f} of it)")

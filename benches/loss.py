@@ -23,7 +23,8 @@ from nanostories.device import set_up_device
 from nanostories.training.config import TrainConfig
 from nanostories.training.data_order import Batches, load_corpus
 from nanostories.training.distributed import SINGLE_PROCESS
-from train import TrainingState, evaluate, train_step
+from nanostories.training.state import TrainingState
+from train import evaluate, train_step
 
 LEARNING_RATES = (2e-3, 4e-3, 8e-3)  # of the peer
 SHARES = (1 / 16, 1 / 12, 1 / 9, 1 / 6, 1 / 4)  # of the minutes, for ours
@@ -60,6 +61,7 @@ def train_peer(highest_rate: float, seed: int) -> tuple[float, int]:
     seconds = measure.alternating_medians(contestants, rounds=5)
     loss_of = min(seconds, key=seconds.get)
 
+    state.optimizers[0].state.clear()  # but they left moments
     state.step = 0
     start = time.perf_counter()
     while state.fraction_done < 1:
@@ -67,7 +69,7 @@ def train_peer(highest_rate: float, seed: int) -> tuple[float, int]:
             group["lr"] = highest_rate * schedule(state.fraction_done)
         train_step(state, loss_of, batches.for_step(state.step))
         state.seconds = time.perf_counter() - start
-    val_loss = evaluate(partial(next_token_loss, state.model), state)["val_loss"]
+    val_loss = evaluate(state)["val_loss"]
     return val_loss, state.step * config.tokens_per_step
 
 

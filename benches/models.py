@@ -78,7 +78,7 @@ class PlainGPT(nn.Module):
             block.attention_out.weight.data /= math.sqrt(2 * shape.n_layer)
             block.mlp_out.weight.data /= math.sqrt(2 * shape.n_layer)
 
-    def forward(self, tokens, targets=None):
+    def forward(self, tokens, targets=None, story_starts=None):
         """(B, T) -> the next tokens' logits (B, vocab_size), None; with targets: None, loss."""
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.size(1), device=tokens.device))
         for block in self.blocks:

@@ -2,7 +2,8 @@
 Makes the pictures of README and docs again: trains what they show, and photographs the pages.
 
 $ python docs/pictures.py pictures        # everything that it trains lies in pictures/
-$ python docs/pictures.py pictures demo   # only the pictures of this part
+# only this part's pictures; patching and export show the run of the part demo, which goes before
+$ python docs/pictures.py pictures demo
 
 Half an hour on two idle cores, on built-in stories, seed 0. Needs requirements-dev.txt and
 Chromium. The pictures of docs/results/ are those of their time, and are not made again.

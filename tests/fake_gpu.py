@@ -149,7 +149,7 @@ def train_steps(**settings) -> None:
 
 def evaluation() -> None:
     state = new_state()
-    train.evaluate(train.next_token_loss(state.model, state.config, state.corpus), state)
+    train.evaluate(state)
 
 
 def resume() -> None:

@@ -23,7 +23,7 @@ from nanostories.files import read_json, write_bytes
 if TYPE_CHECKING:
     from model import GPTNeo
 
-CHECKPOINT_FORMAT = 5
+CHECKPOINT_FORMAT = 6
 # What readers raise for files that are damaged, or hold anything but plain tensors.
 UNREADABLE = (
     OSError,

@@ -15,7 +15,7 @@ import regex
 
 # Reasons to drop a story
 EMPTY = "empty dropped"
-NO_HEADER = "without a header dropped"
+NO_HEADER = "without a header or a story dropped"
 TRUNCATED = "truncated dropped"
 DUPLICATE = "duplicates dropped"
 IN_VALIDATION = "validation stories dropped from train"

@@ -72,19 +72,23 @@ class Run:
 
     @cached_property
     def model(self) -> Model | None:
-        """The run of train.py that wrote the stories. They are in its directory, in one below it
-        (temperature-0.3), or apart from it."""
-        named = self.rows[0].get("model") or ""
-        if named.startswith(("hf:", "api:")):
-            return None
-        for place in (self.directory, self.directory.parent, Path(named)):
-            if checkpoint_file(place).is_file():
-                return open_model(str(place))
-        return None
+        return writer_of(self.directory, self.rows)
 
     @cached_property
     def corpus(self) -> Path | None:
         return self.model.evaluation_corpus() if self.model else None
+
+
+def writer_of(directory: Path, rows: Sequence[dict]) -> Model | None:
+    """The run of train.py that wrote these stories. They are in its directory, in one below it
+    (temperature-0.3), or apart from it."""
+    named = rows[0].get("model") or ""
+    if named.startswith(("hf:", "api:")):
+        return None
+    for place in (directory, directory.parent, Path(named)):
+        if checkpoint_file(place).is_file():
+            return open_model(str(place))
+    return None
 
 
 def different_settings(runs: Sequence[Run]) -> list[str]:

@@ -83,7 +83,7 @@ def search(
         for block in tqdm(blocks, label, len(starts), disable=None, delay=1, leave=False):
             keep_larger(best.f, best.nearest, block.f, block.nearest)
             keep_larger(best.shared, best.container, block.shared, block.container)
-            keep_larger(best.longest, best.source, block.longest, block.source)
+            keep_larger(best.match, best.match_story, block.match, block.match_story)
             best.occurs[:] |= block.occurs
     return results_of(texts, index, best)
 
@@ -95,18 +95,18 @@ def keep_larger(values, stories, found_values, found_stories) -> None:
 
 
 def results_of(texts: Sequence[np.ndarray], index: "Index", best: "Best") -> Matches:
-    longest = best.longest
+    match = best.match
     for length in range(1, SEED):
-        longest = np.maximum(longest, length * best.occurs[index.nodes[length - 1]])
-    places = np.arange(len(longest))
+        match = np.maximum(match, length * best.occurs[index.nodes[length - 1]])
+    places = np.arange(len(match))
     # A match goes on at the next word, one word shorter.
-    longest = np.maximum.accumulate(longest + places) - places
+    match = np.maximum.accumulate(match + places) - places
     spans = []
     source = np.full(len(index.sizes), -1)
     for i, (start, end) in enumerate(zip(index.starts, index.ends)):
-        spans.append(longest[start:end])
+        spans.append(match[start:end])
         if end > start:
-            source[i] = best.source[start + spans[i].argmax()]
+            source[i] = best.match_story[start + spans[i].argmax()]
     precision = best.shared / np.maximum(index.sizes, 1)
     return Matches(texts, best.f, best.nearest, precision, best.container, spans, source)
 
@@ -211,10 +211,10 @@ class Best(NamedTuple):
     nearest: np.ndarray
     shared: np.ndarray  # (texts,) the largest number of shared k-grams, and its story
     container: np.ndarray
-    # (places,) the longest match of at least SEED words that begins here, and its story; not of
-    # those that begin one word earlier
-    longest: np.ndarray
-    source: np.ndarray
+    # (places,) the words of the longest match that begins here, and its story; 0 if it has fewer
+    # than SEED words, or begins one word earlier
+    match: np.ndarray
+    match_story: np.ndarray
     occurs: np.ndarray  # (nodes,) whether a story has these words
 
 
@@ -240,7 +240,7 @@ def read_stories(index, ids, bounds, first, k, by_set):
     counts = np.zeros(len(index.gram_starts), np.int32)  # of each k-gram in a story
     for i in range(len(bounds) - 1):
         words = ids[bounds[i] : bounds[i + 1]]
-        grams = match(index, words, first + i, k, counts, best)
+        grams = match_words(index, words, first + i, k, counts, best)
         size = count_distinct(words, k) if by_set else max(len(words) - k + 1, 0)
         score(index, grams, counts, size, first + i, best)
         counts[grams] = 0
@@ -248,7 +248,7 @@ def read_stories(index, ids, bounds, first, k, by_set):
 
 
 @numba.njit(nogil=True, cache=True)
-def match(index, words, story, k, counts, best):
+def match_words(index, words, story, k, counts, best):
     """Looks up the passages from each word of a story on -> its different k-grams that a text has,
     which it counts."""
     grams = np.empty(len(words), np.int32)
@@ -284,9 +284,9 @@ def follow(index, words, i, node, story, best):
         n = SEED
         while i + n < len(words) and words[i + n] == texts[place + n]:
             n += 1
-        if n > best.longest[place]:
-            best.longest[place] = n
-            best.source[place] = story
+        if n > best.match[place]:
+            best.match[place] = n
+            best.match_story[place] = story
 
 
 @numba.njit(nogil=True, cache=True)

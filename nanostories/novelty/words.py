@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numba
 import numpy as np
 from tqdm import tqdm
 
@@ -161,12 +162,10 @@ class PieceReader:
         pieces = [self.piece(block[begins[i] : ends[i]]) for i in examples]
         self.count_mid_sentence(pieces, kinds)
         ids = np.array([word for piece in pieces for word in piece.ids], np.uint32)
-        lengths = np.array([len(piece.ids) for piece in pieces])
-        firsts = np.cumsum(lengths) - lengths  # where the words of each piece are in `ids`
-        n_words = lengths[kinds]
-        stops = np.cumsum(n_words)
-        places = np.repeat(firsts[kinds] - stops + n_words, n_words) + np.arange(stops[-1])
-        return ids[places], np.diff(stops[is_end[begins]], prepend=0)
+        bounds = np.cumsum([0, *(len(piece.ids) for piece in pieces)])
+        n_words = np.cumsum(np.diff(bounds)[kinds])  # of the block, to the end of each piece
+        words = words_of_pieces(ids, bounds, kinds, n_words[-1])
+        return words, np.diff(n_words[is_end[begins]], prepend=0)
 
     def piece(self, tokens: np.ndarray) -> Piece:
         key = tokens.tobytes()
@@ -185,6 +184,18 @@ class PieceReader:
         for piece, count in zip(pieces, counts.tolist()):
             if count and piece.first_word:
                 self.mid_sentence[piece.first_word] += count
+
+
+@numba.njit(cache=True)
+def words_of_pieces(ids, bounds, kinds, n_words):
+    """Words of pieces one after another: those of kind i are ids[bounds[i] : bounds[i + 1]]."""
+    words = np.empty(n_words, ids.dtype)
+    n = 0
+    for kind in kinds:
+        for word in ids[bounds[kind] : bounds[kind + 1]]:
+            words[n] = word
+            n += 1
+    return words
 
 
 def group_equal(

@@ -114,10 +114,10 @@ def count_parameters_and_flops(config: TrainConfig, vocab_size: int) -> tuple[in
     parameters, flops_per_token, flops_of_muon = count_model_and_muon(
         config.architecture, shape, config.optimizer
     )
-    n_sequences = config.sequences_per_step
+    n_windows = config.windows_per_step
     if config.contrast != "none":
-        n_sequences += config.grad_accum_steps * n_shuffled(config.batch_size)
-    return parameters, n_sequences * config.block_size * flops_per_token + flops_of_muon
+        n_windows += config.grad_accum_steps * n_shuffled(config.batch_size)
+    return parameters, n_windows * config.block_size * flops_per_token + flops_of_muon
 
 
 @functools.cache  # many runs share few shapes

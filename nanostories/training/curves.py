@@ -24,7 +24,8 @@ def read_curve(path: Path) -> list[dict]:
     rows = []
     try:
         for row in read_log(path):
-            row["val_loss"]  # which other tables do not have
+            if "val_loss" not in row:
+                raise KeyError("val_loss")  # another table
             rows.append({name: float(cell) if cell else None for name, cell in row.items()})
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: no log of train.py ({error})") from None

@@ -15,7 +15,7 @@ from nanostories.cli import UserError
 from nanostories.corpus.instruct_headers import story_tokens
 from nanostories.corpus.token_files import load_meta_and_tokens
 from nanostories.corpus.tokenizer import Tokenizer
-from nanostories.training.config import TrainConfig
+from nanostories.training.config import SHORTER, TrainConfig
 from nanostories.training.distributed import Ranks
 
 IGNORED = -100  # a target that the loss does not count
@@ -30,9 +30,9 @@ class TokenStream:
     def __init__(
         self, tokens: np.ndarray, is_target: np.ndarray, padding: int, device: torch.device
     ):
-        self.tokens = tokens  # (tokens,) uint16
+        self.tokens = tokens  # (tokens,) uint16, without the padding
         padded = np.pad(tokens, (0, padding))
-        self.is_target = np.pad(is_target, (0, padding))
+        self.is_target = np.pad(is_target, (0, padding))  # count_targets reads past the end
         # As int16, since not every device can index uint16; read() restores ids above 32767.
         self.tokens_on_device = torch.from_numpy(padded.view(np.int16)).to(device)
         self.is_target_on_device = torch.from_numpy(self.is_target).to(device)
@@ -109,52 +109,56 @@ def epoch_order(n_windows: int, seed: int, epoch: int) -> tuple[np.ndarray, floa
 class Windows:
     """The windows of an epoch, in an order of its own, and how many of them a step reads.
 
-    divisor: 4 gives four times as many windows in a step, each a quarter as long."""
+    divisor: SHORTER for short windows."""
 
     def __init__(self, corpus: Corpus, config: TrainConfig, divisor: int = 1):
         self.block_size = config.block_size // divisor
-        self.n_sequences = config.sequences_per_step * divisor
+        self.n_per_step = config.windows_per_step * divisor
         self.seed = config.seed
         tokens = corpus.train.tokens
         if config.align_stories:
             self.starts = story_windows(tokens, self.block_size, corpus.tokenizer.end_of_text)
-            self.n_shifts = 1  # these windows are never moved
+            self.n_shifts = 1  # that by 0 alone: these windows stay
         else:
             # Each epoch moves all windows by less than a block, which is left for it at the end.
             self.starts = np.arange(len(tokens) // self.block_size - 1) * self.block_size
             self.n_shifts = self.block_size
 
     def for_step(self, step: int) -> np.ndarray:
-        """Where its sequences start, (n_sequences,): windows without replacement in an epoch."""
+        """Where its windows start, (n_per_step,): without replacement in an epoch."""
         starts = []
-        for i in range(step * self.n_sequences, (step + 1) * self.n_sequences):
+        for i in range(step * self.n_per_step, (step + 1) * self.n_per_step):
             epoch, place = divmod(i, len(self.starts))
             order, fraction = epoch_order(len(self.starts), self.seed, epoch)
             starts.append(self.starts[order[place]] + int(fraction * self.n_shifts))
         return np.array(starts)
 
 
+def largest_divisor(n: int, limit: int) -> int:
+    return max(divisor for divisor in range(1, limit + 1) if n % divisor == 0)
+
+
 class Batches:
-    """The micro-batches of any step, for this rank: all of one size, at most batch_size."""
+    """The micro-batches of any step, for this rank: all of one size, at most batch_size windows (or
+    as many tokens in short ones)."""
 
     def __init__(self, corpus: Corpus, config: TrainConfig, ranks: Ranks):
         self.config = config
         self.ranks = ranks
-        share, rest = divmod(config.sequences_per_step, ranks.size)
+        share, rest = divmod(config.windows_per_step, ranks.size)
         if rest:
             problem = f"is not divisible by {ranks.size} processes"
             raise UserError(f"batch_size * grad_accum_steps {problem}")
-        sizes = [n for n in range(1, config.batch_size + 1) if share % n == 0]
-        self.n_micro_batches = share // sizes[-1]
+        self.n_micro_batches = share // largest_divisor(share, config.batch_size)
         self.stream = corpus.train
         self.windows = Windows(corpus, config)
         if config.short_window_steps:
-            self.short_windows = Windows(corpus, config, divisor=4)
+            self.short_windows = Windows(corpus, config, SHORTER)
 
     def steps_in(self, epochs: float) -> int:
         """The number of steps that read all windows `epochs` times. (A step of short windows reads
         as many tokens, and counts as any other.)"""
-        return math.ceil(epochs * len(self.windows.starts) / self.windows.n_sequences)
+        return math.ceil(epochs * len(self.windows.starts) / self.windows.n_per_step)
 
     def for_step(self, step: int) -> Iterator[tuple[Tensor, Tensor, float]]:
         """inputs, targets, and the weight of their loss in the step's mean. Seeds PyTorch for each,

@@ -11,6 +11,7 @@ from nanostories.device import peak_flops, processor_name
 from nanostories.kernels.attention import uses_cpp
 from nanostories.kernels.cpu_features import free_cores
 from nanostories.training import run_directory
+from nanostories.training.config import SHORTER
 from nanostories.training.distributed import Ranks
 from nanostories.training.state import TrainingState
 
@@ -25,10 +26,10 @@ class TrainingLog:
         self.state = state
         self.config = state.config
         self.ranks = ranks
-        # The first step compiles, and so does the first one that reads windows of another length.
-        self.compiling_steps = {state.step}
+        # The first step compiles, or warms up; so does the first that reads longer windows.
+        self.uncounted_steps = {state.step}
         if self.config.short_window_steps:
-            self.compiling_steps.add(self.config.short_window_steps)
+            self.uncounted_steps.add(self.config.short_window_steps)
         self.peak_flops = peak_flops(state.device, state.dtype)
         self.timed_steps = 0  # since the last row
         self.seconds_at_last_row = state.seconds
@@ -41,43 +42,44 @@ class TrainingLog:
 
     @contextlib.contextmanager
     def clock(self):
-        """Times a step of training. One that compiles does not count."""
-        compiles = self.state.step in self.compiling_steps
-        if compiles:
-            self.wait()
+        """Times a step of training, unless it is one that does not count."""
+        counts = self.state.step not in self.uncounted_steps
+        if not counts:
+            self.wait_and_check()
         start = time.perf_counter()
         yield
-        if compiles:
+        if not counts:
             self.state.check_finite()  # waits for the device: its work does not count, either
         else:
             self.state.seconds += self.ranks.max(time.perf_counter() - start)
             self.timed_steps += 1
         self.bar.update(self.state.fraction_done - self.bar.n)
 
-    def wait(self) -> None:
-        """Waits for the device: its work on the steps so far is part of training."""
+    def wait_and_check(self) -> None:
+        """Waits for the device, whose work on the steps so far is part of training. UserError if
+        the loss or a gradient is not finite: nothing is saved after that."""
         start = time.perf_counter()
         self.state.check_finite()
         self.state.seconds += self.ranks.max(time.perf_counter() - start)
 
-    def write_row(self, lr: float, losses: dict[str, float]) -> dict[str, str]:
+    def write_row(self, done: float, lr: float, losses: dict[str, float]) -> dict[str, str]:
         """Writes and returns the row for the steps since the last one; begins a new period. Only
         the first process writes.
 
-        losses: of evaluate(), or none."""
+        done: fraction of the run, before it waited. losses: of evaluate(), or none."""
         state = self.state
-        train_loss, grad_norm = state.means()
+        loss, norm, n_steps = state.sums.tolist()
         row = {
             "step": str(state.step),
             "tokens": str(state.step * self.config.tokens_per_step),
-            "done": f"{state.fraction_done:.4f}",
-            "train_loss": f"{train_loss:.5f}",
+            "done": f"{done:.6f}",
+            "train_loss": f"{loss / n_steps:.5f}",
             "learning_rate": f"{lr:.3g}",
-            "grad_norm": f"{grad_norm:.4g}",
+            "grad_norm": f"{norm / n_steps:.4g}",
             "seconds": f"{state.seconds:.2f}",
         }
-        for name, loss in losses.items():
-            row[name] = f"{loss:.5f}"
+        for name, value in losses.items():
+            row[name] = f"{value:.5f}"
         if self.timed_steps:
             step_seconds = (state.seconds - self.seconds_at_last_row) / self.timed_steps
             tokens_per_s = self.config.tokens_per_step / step_seconds
@@ -126,7 +128,8 @@ def print_settings(run: Path, state: TrainingState, ranks: Ranks) -> None:
     }
     if config.short_window_steps:
         # Later positions have not been trained until then, so validation may get worse.
-        windows = f"{config.block_size // 4} tokens until step {config.short_window_steps}"
+        length = config.block_size // SHORTER
+        windows = f"{length} tokens until step {config.short_window_steps}"
         facts["windows"] = f"{windows} (validation loss is high before)"
     if config.max_minutes:
         length = f"{config.max_minutes:g} minutes or {config.max_steps:,} steps"

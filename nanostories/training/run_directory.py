@@ -3,6 +3,7 @@ atomically."""
 
 import contextlib
 import csv
+from collections.abc import Mapping
 from pathlib import Path
 
 from nanostories.checkpoints.checkpoint import save_checkpoint
@@ -29,7 +30,8 @@ def open_run_directory(run: Path, settings: dict, last_step: int | None):
         if last_step is not None:
             rows = [row for row in read_log(run / "log.csv") if int(row["step"]) <= last_step]
         elif any(run.rglob("*.pt")):
-            print(f"{run} existed: renamed to {set_aside(run)} (--resume would have continued it)")
+            older = set_aside(run)
+            print(f"{run} existed: renamed to {older} (--resume would have continued it)")
         run.mkdir(exist_ok=True)
         write_json(run / "config.json", settings)
         write_table(run / "log.csv", rows, LOG_COLUMNS)
@@ -55,6 +57,16 @@ def partly_trained(run: Path) -> str:
     rows = read_log(run / "log.csv")
     done = float(rows[-1]["done"]) if rows else 0.0
     return f" ({done:.0%} trained)" if done < 1 else ""
+
+
+def warn_of_partly_trained(runs: Mapping[str, Path]) -> list[str]:
+    """runs: {name in tables: directory}"""
+    warnings = []
+    for name, directory in runs.items():
+        note = partly_trained(directory)
+        if note:
+            warnings.append(f"{name}{note}: stopped, or still being trained")
+    return warnings
 
 
 # ---- Weights on the way ----

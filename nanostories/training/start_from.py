@@ -28,12 +28,14 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, TrainConfig]:
     trained = TrainConfig(**checkpoint["train_config"])
     if config.start_from:
         config = with_shape(config, vars(trained))
-    for name in ["sequences_per_step", *vars(config)]:
+    # Batches may be smaller or larger, but not what a step reads in all
+    for name in ["windows_per_step", *vars(config)]:
         before = getattr(trained, name)
         now = getattr(config, name)
         if now != before and name not in RESUME_MAY_CHANGE:
-            problem = f"trained with {name}={before!r}"
-            raise UserError(f"{path}: {problem}; it cannot be resumed with {name}={now!r}")
+            shown = name.replace("windows_per_step", "batch_size * grad_accum_steps")
+            problem = f"trained with {shown}={before!r}"
+            raise UserError(f"{path}: {problem}; it cannot be resumed with {shown}={now!r}")
     minutes = checkpoint["seconds"] / 60
     if config.max_minutes != trained.max_minutes and 0 < config.max_minutes <= minutes:
         remedy = "it counts from the beginning of the run, so give it more"

@@ -29,7 +29,7 @@ def compile_options(device: torch.device, config: TrainConfig) -> dict | None:
 
 
 class TrainingState:
-    """The model and all that its steps change. (The data order and dropout need no state.)
+    """The model and all that its steps change. (Data order, dropout and contrast need no state.)
 
     corpus: may be left out by who neither evaluates nor saves."""
 
@@ -38,7 +38,8 @@ class TrainingState:
         self.config = config
         self.corpus = corpus
         self.device = next(model.parameters()).device
-        self.why_eager = "no (compile=False)"  # None: compiled
+        # What is printed after "compiled": "no (why)"; None if it is
+        self.why_eager = "no (compile=False)"
         if config.compile:
             self.why_eager = no_compile_reason(self.device)
         is_compiled = self.why_eager is None
@@ -54,6 +55,7 @@ class TrainingState:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         self.optimizers = make_optimizers(model, config, self.dtype, is_compiled)
         self.step = 0
+        self.finished = False  # its end has been evaluated
         self.seconds = 0.0  # of training, without compiling, validation and saving
         self.best_val_loss = math.inf
         # Loss, gradient norm and number of steps, summed since the log's last row. They stay on the
@@ -67,11 +69,6 @@ class TrainingState:
         if self.config.max_minutes:
             fraction = max(fraction, self.seconds / (60 * self.config.max_minutes))
         return min(1.0, fraction)
-
-    def means(self) -> tuple[float, float]:
-        """Loss and gradient norm since the log's last row."""
-        loss, norm, steps = self.sums.tolist()
-        return loss / steps, norm / steps
 
     def check_finite(self) -> None:
         """Waits for the device. UserError if the loss or a gradient is infinite or NaN."""
@@ -109,10 +106,11 @@ class TrainingState:
             "scaler": self.scaler.state_dict(),
             "sums": self.sums.tolist(),
             "seconds": self.seconds,
+            "finished": self.finished,
         }
 
     def restore(self, checkpoint: dict) -> None:
-        """All but the weights, which --start_from takes as well."""
+        """All but the weights: train() loads those, as it does for --start_from."""
         for optimizer, state in zip(self.optimizers, checkpoint["optimizers"]):
             optimizer.load_state_dict(state)
         if checkpoint["scaler"]:  # empty if the run was not in float16 before
@@ -120,4 +118,5 @@ class TrainingState:
         self.sums += torch.tensor(checkpoint["sums"], device=self.device)
         self.step = checkpoint["step"]
         self.seconds = checkpoint["seconds"]
+        self.finished = checkpoint["finished"]
         self.best_val_loss = checkpoint["best_val_loss"]

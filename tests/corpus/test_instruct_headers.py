@@ -111,7 +111,7 @@ def test_the_published_instruct_files(tmp_path, monkeypatch):
     assert stories[0] == "Words: 0, b, c\nRandom sentence: It is 0.\nStory:\n\nIt is 0.\nOh!"
     assert stories[-1] == "Features: Twist\nSummary: It \ufffdruns.\nStory:\n\nIt ran."
     counts = load_meta(tmp_path / "instruct")["cleaning"]
-    assert counts["without a header dropped"] == 1
+    assert counts["without a header or a story dropped"] == 1
     # though their headers are others
     assert counts["validation stories dropped from train"] == 10 == 41 - len(stories)
 

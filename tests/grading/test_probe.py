@@ -271,7 +271,9 @@ def test_mistakes_get_one_line(out, probe_py, tmp_path):
 def test_runs_that_learned_other_text_are_known(instruct_data_dir, tmp_path):
     for corpus, trait in (("builtin", ""), ("builtin-instruct", "under headers"), ("gone", "")):
         save_run(tmp_path / corpus, model_to_probe(), **trained_on(instruct_data_dir, corpus))
-        warnings = probe.unlike_prompts({"a": open_model(str(tmp_path / corpus))})
+        model = open_model(str(tmp_path / corpus))
+        assert probe.warnings_of({"a": model}, prompts_are_ours=False) == []
+        warnings = probe.warnings_of({"a": model}, prompts_are_ours=True)
         assert [text.partition(": ")[2] for text in warnings] == ([trait] if trait else [])
 
 

@@ -3,13 +3,13 @@ chance is not."""
 
 import random
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import planted
 import pytest
 from matplotlib.figure import Figure
 from planted import endings, rows_of, write_corpus
+from random_models import model_to_probe, save_run, trained_on
 from rouge_score.rouge_scorer import RougeScorer
 
 import rouge
@@ -387,14 +387,17 @@ def test_mistakes_get_one_line(corpus, rouge_py, make_run, tmp_path, completion,
     assert not (run / "rouge.json").exists()
 
 
-def test_a_model_from_elsewhere_is_compared_with_the_stories_of_the_others(monkeypatch, tmp_path):
+def test_a_model_from_elsewhere_is_compared_with_the_stories_of_the_others(
+    instruct_data_dir, tmp_path
+):
     ours = tmp_path / "ours"
-    other = tmp_path / "api--x"
-    for directory in (ours, other):
-        directory.mkdir()
-    (ours / "ckpt.pt").touch()
-    model = SimpleNamespace(evaluation_corpus=lambda: Path("data/x"))
-    monkeypatch.setattr(rouge, "open_model", lambda name: model)
-    assert rouge.corpora_of([other, ours]) == dict.fromkeys([other, ours], Path("data/x"))
+    save_run(ours, model_to_probe(), **trained_on(instruct_data_dir, "builtin"))
+    sets = {
+        tmp_path / "api--x": {"eval": [{"model": "api:x"}]},
+        tmp_path / "apart": {"eval": [{"model": f"{ours}"}]},
+    }
+    found = rouge.corpora_of(sets)
+    assert set(found.values()) == {instruct_data_dir / "builtin"} and found.keys() == sets.keys()
+    del sets[tmp_path / "apart"]
     with pytest.raises(UserError, match="--data"):
-        rouge.corpora_of([other])
+        rouge.corpora_of(sets)

@@ -71,7 +71,7 @@ def test_a_run_learns_and_leaves_what_the_design_says(config, quick, recwarn):
     assert list(rows[0]) == LOG_COLUMNS
     assert [int(row["tokens"]) for row in rows] == [step * 8 * 16 for step in (5, 10, 15, 20)]
     assert [bool(row["val_loss"]) for row in rows] == [False, True, False, True]
-    assert [row["done"] for row in rows] == ["0.2500", "0.5000", "0.7500", "1.0000"]
+    assert [float(row["done"]) for row in rows] == [0.25, 0.5, 0.75, 1]
     assert all(float(row["tokens_per_s"]) > 0 and not row["mfu"] for row in rows)
     # at first every id is as likely
     assert float(rows[0]["train_loss"]) == pytest.approx(math.log(300), rel=0.1)
@@ -236,7 +236,7 @@ MISTAKES = {  # flags of a run whose name is there, and the message
     "--max_minutes=1e-9 --resume": "adds none; it counts from the beginning of the run",
     "--n_layer=3 --resume": "n_layer=2; it cannot be resumed with n_layer=3",
     "--window_size=9 --resume": "window_size=8; it cannot be resumed with window_size=9",
-    "--batch_size=1 --resume": "it cannot be resumed with sequences_per_step=2",
+    "--batch_size=1 --resume": "it cannot be resumed with batch_size * grad_accum_steps=2",
 }
 
 
