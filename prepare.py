@@ -179,19 +179,23 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
 
 
 def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
-    """The stories of all files. Prints how many each file has, and how long they are; of many
-    files, only the fewest and the most. Warns of a story that is far longer than most."""
+    """The stories of all files. Prints how many each file has, how long they are, and how the first
+    one begins, as it may be in another encoding; of many files, only the fewest and the most. Warns
+    of a story that is far longer than most."""
     lengths = {}  # characters of each story, by file
     how = dict(split_on=args.split_on, headers=args.headers, columns=args.column)
     for path in paths:
         lengths[path] = array.array("Q")
         for story in read_files([path], **how):
+            if not lengths[path]:
+                beginning = " ".join(story.split())[:40]
             lengths[path].append(len(story))
             yield story
         if len(paths) <= SHOWN_FILES and lengths[path]:
             median = int(np.median(lengths[path]))
             sizes = f"median {median:,} characters, longest {max(lengths[path]):,}"
-            tqdm.write(f"{path}: {len(lengths[path]):,} stories, {sizes}")
+            begins = f"first: {beginning} …"
+            tqdm.write(f"{path}: {len(lengths[path]):,} stories, {sizes}; {begins}")
     if len(paths) > SHOWN_FILES:
         fewest = min(paths, key=lambda path: len(lengths[path]))
         most = max(paths, key=lambda path: len(lengths[path]))

@@ -197,6 +197,7 @@ class Analysis:
     settings: dict  # how it was sampled: only like settings compare
     metrics: dict[str, Metric]
     baseline_flags: list[str]  # of the excerpts of every second held-out story
+    baseline_lengths: list[int]  # words of these
     min_copied_words: int
     n_verbatim: int  # excerpts that are in the training set word for word
     csv_rows: list[dict]
@@ -236,6 +237,7 @@ def analyze(
         settings=settings,
         metrics=novelty_metrics(samples, matches, clusters, args),
         baseline_flags=[flag for flag, even in zip(flagged[n:], is_even) if not even],
+        baseline_lengths=lengths[~is_even].tolist(),
         min_copied_words=min_copied_words,
         n_verbatim=((longest == lengths) & (lengths >= flags.MIN_WORDS)).sum(),
         csv_rows=flags.describe_completions(samples, corpus, flagged, matches, masked),
@@ -255,16 +257,19 @@ def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) ->
             facts = {"cut": analysis.settings["cut"], "metric": metric.title}
             rows.append(first_cells | facts | metric.cells())
         flagged = [row["flag"] for row in analysis.csv_rows]
+        lengths = [row["length"] for row in analysis.csv_rows]
+        n_words = analysis.min_copied_words
         criteria = {
-            "copy": f"{analysis.min_copied_words} words in a row",
-            "template": f"{flags.TEMPLATE:.0%} of its {args.k}-grams, names masked",
+            "copy": (n_words, f"{n_words} words in a row (of texts of as many words)"),
+            "template": (0, f"{flags.TEMPLATE:.0%} of its {args.k}-grams, names masked"),
         }
-        for flag, criterion in criteria.items():
+        for flag, (least, criterion) in criteria.items():
+            held_out = count_of(flag, analysis.baseline_flags, analysis.baseline_lengths, least)
             cells = {
                 "flagged": flag,
                 "if one training story has": criterion,
-                "completions": count_of(flag, flagged),
-                "held-out": count_of(flag, analysis.baseline_flags),
+                "completions": count_of(flag, flagged, lengths, least),
+                "held-out": held_out,
             }
             flag_rows.append(first_cells | cells)
         passages += flags.flagged_rows(first_cells, analysis.csv_rows)
@@ -289,9 +294,10 @@ def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) ->
     return tables
 
 
-def count_of(flag: str, texts: list[str]) -> str:
-    """texts: the flag of each"""
-    return f"{texts.count(flag):,} of {len(texts):,}"
+def count_of(flag: str, flags_of_texts: list[str], lengths: list[int], least: int) -> str:
+    """Of the texts that have at least this many words."""
+    counted = [own for own, length in zip(flags_of_texts, lengths) if length >= least]
+    return f"{counted.count(flag):,} of {len(counted):,}"
 
 
 def differences_of_splits(analyses: list[Analysis], base: Path) -> list[dict]:
@@ -328,6 +334,14 @@ def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]
                 f"{analysis.label}: {n_copies} held-out excerpts are flagged as copies: the splits"
                 " share near-copies of stories"
             )
+        n = len(analysis.csv_rows)
+        n_long = sum(row["length"] >= analysis.min_copied_words for row in analysis.csv_rows)
+        if n_long < n / 2:
+            lines.append(
+                f"{analysis.label}: only {n_long} of {n} completions have the"
+                f" {analysis.min_copied_words} words in a row that make a copy here, as held-out"
+                " stories share nearly as many with training stories: copies can hardly be told"
+            )
         if "other_f" not in analysis.metrics:
             lines.append(
                 f"{analysis.label}: completions are not compared with each other: that needs"
@@ -335,11 +349,15 @@ def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]
                 " --others"
             )
     settings = [analysis.settings for analysis in analyses]
-    differ = [name for name in settings[0] if any(x[name] != settings[0][name] for x in settings)]
-    if len({analysis.run for analysis in analyses}) > 1:
-        differ = [name for name in differ if name != "checkpoint"]
+    differ = []
+    for name, value in settings[0].items():
+        others = [i for i, own in enumerate(settings) if own[name] != value]
+        if others and (name != "checkpoint" or len({analysis.run for analysis in analyses}) == 1):
+            other = others[0]
+            places = f"{value} of {analyses[0].label}, {settings[other][name]} of"
+            differ.append(f"{name} ({places} {analyses[other].label})")
     if differ:
-        lines.append(f"sampled with different settings: {', '.join(differ)}")
+        lines.append(f"sampled with different settings: {'; '.join(differ)}")
     return lines
 
 

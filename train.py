@@ -362,7 +362,7 @@ def remark_on(run: Path) -> None:
         print("read (best.pt), and has risen since: a shorter training may do as well.")
     if config.max_minutes:
         steps = int(log[-1]["step"])
-        if steps < min(FEW_STEPS, config.max_steps):
+        if steps < min(FEW_STEPS, config.max_steps / 4):
             print(f"\nWARNING: {config.max_minutes:g} minutes were only {steps} steps, too few")
             print("to learn much: give it a longer --max_minutes, or a machine that is less busy")
             if steps <= config.short_window_steps:

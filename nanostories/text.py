@@ -24,11 +24,11 @@ BETWEEN_SENTENCES = regex.compile(
     r"""|(?<=\p{Sentence_Terminal}["”'’])[ ](?=[A-Z"“'‘])"""
     r"""|(?<=[。！？])(?![。！？」』])|\n"""
 )
-# Final punctuation, perhaps with a quote, before whitespace and a capital. Where letters have no
-# case, a quote ends no sentence: "he said" may follow.
+# Final punctuation, perhaps with a quote, before whitespace and a capital, perhaps behind a dash.
+# Where letters have no case, a quote ends no sentence: "he said" may follow.
 SENTENCE_END = regex.compile(
     rf"""{NO_TITLE}[\p{{Sentence_Terminal}}…]+"""
-    r"""(?:["'”’)」』]*(?=\s+["'“‘(]?\p{Lu}|\s*$)|(?=\s+["'“‘(]?\p{Lo}))"""
+    r"""(?:["'”’)」』]*(?=\s+(?:[–—-]\s*)?["'“‘(]?\p{Lu}|\s*$)|(?=\s+["'“‘(]?\p{Lo}))"""
     r"""|[。！？…]+(?![」』])"""
 )
 DOUBLE_QUOTES = regex.compile('["“”「」]')

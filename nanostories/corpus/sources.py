@@ -46,7 +46,7 @@ PLAIN_ENDINGS = (".txt", ".jsonl", ".json", ".csv", ".tsv")
 ENDINGS = (*PLAIN_ENDINGS, *(ending + ".gz" for ending in PLAIN_ENDINGS), ".parquet")
 CONVERT = (
     "convert it, as in iconv -f CP1252 -t UTF-8 OLD.txt > NEW.txt (CP1250 for Czech or Polish,"
-    " CP1251 for Russian)"
+    " CP1251 for Russian, CP1253 for Greek, CP1254 for Turkish)"
 )
 COLUMNS = ("text", "story")  # in which stories are looked for
 BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")

@@ -142,13 +142,15 @@ def header_prompts(text: str, ask: Sequence[str]) -> list[Prompt]:
 
 
 def cut_story(story: str, share: float) -> Prompt:
-    """Cut after a share of its words; where a sentence would end there, before its last word, so
-    that the beginning breaks off in mid-sentence, as the paper's do."""
+    """Cut after a share of its words; where a sentence would end there, or speech begin with a
+    dash, before the last word, so that the beginning breaks off in mid-sentence, as the paper's
+    do."""
     n = max(1, int(share * len(WORD.findall(story))))
     ends = {match.end() for match in SENTENCE_END.finditer(story)}
-    while n > 1 and len(first_words(story, n)) in ends:
-        n -= 1
     beginning = first_words(story, n)
+    while n > 1 and (len(beginning) in ends or beginning.endswith(("–", "—", "-"))):
+        n -= 1
+        beginning = first_words(story, n)
     return Prompt(beginning, story.removeprefix(beginning))
 
 

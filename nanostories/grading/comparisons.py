@@ -183,11 +183,15 @@ class Comparison:
                 found[f"{a} minus {b}", name] = estimate(ours - theirs)
         rows = difference_rows(found, "score")
         for row in rows:
-            row["clear"] = "yes" if row["p (Holm)"] < ALPHA else "no"
+            is_shown_as_0 = round(row["difference"][0], 3) == 0  # in the table
+            row["clear"] = "yes" if row["p (Holm)"] < ALPHA and not is_shown_as_0 else "no"
         return rows
 
     def difference_table(self) -> Table:
-        about = f"On the same prompts. Clear: p, corrected for all of these, is below {ALPHA}."
+        about = (
+            f"On the same prompts. Clear: p, corrected for all of these, is below {ALPHA}, and the"
+            " difference is not 0.000."
+        )
         formats = {"difference": ".3f", "p (Holm)": ".3f"}
         facts = {"kind": "differences", "judge": self.judge}
         title = f"Differences {self.by}"
@@ -255,15 +259,16 @@ class Comparison:
                     few = "; with so few prompts any judge may seem so"
                 cannot = f"cannot tell the true ending from {' nor '.join(failed)}"
                 yield f"{name}: {self.judge} {cannot}{few}"
-        above = {}
+        above = {}  # runs by score
         for row in self.differences:
             is_above = row["clear"] == "yes" and row["difference"][0] > 0
             if is_above and row["run"].endswith(TRUE_ENDING) and not self.doubt(row["score"]):
-                above[row["run"].removesuffix(f" minus {TRUE_ENDING}")] = None
-        if above:
+                run = row["run"].removesuffix(f" minus {TRUE_ENDING}")
+                above.setdefault(row["score"], []).append(run)
+        for score, runs in above.items():
             yield (
-                f"{self.judge} scores {', '.join(above)} above true endings: no merit, as judges"
-                " like likely text"
+                f"{score}: {self.judge} scores {', '.join(runs)} above true endings: no merit, as"
+                " judges like likely text"
             )
 
 

@@ -14,6 +14,7 @@ from nanostories.grading.comparisons import BLIND, TOO_FEW, UNTESTED, Comparison
 from nanostories.grading.scores import TRUE_ENDING, score_of
 
 COLORS = {"": "#5b8db8", BLIND: "#b8b8b8", TOO_FEW: "white", UNTESTED: "white"}
+NARROWEST = 0.02  # width of a panel: smaller differences should not look large
 LABELS = {
     "": "",
     BLIND: "\n(controls failed)",
@@ -57,6 +58,9 @@ def draw_score(axes: Axes, comparison: Comparison, name: str, runs: Sequence[str
     if TRUE_ENDING in sources:
         value, _, _ = comparison.mean(name, sources[TRUE_ENDING])
         axes.axvline(value, color="black", linewidth=1, linestyle=(0, (3, 3)))
+    low, high = axes.get_xlim()
+    margin = max(0, NARROWEST - (high - low)) / 2
+    axes.set_xlim(low - margin, high + margin)
     unit = f"\n({score.unit})" if score.unit not in ("", "%") else ""
     axes.set_title(f"{name}{unit}{LABELS[doubt]}", fontsize=8)
     if score.form.endswith("%"):

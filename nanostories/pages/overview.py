@@ -34,7 +34,7 @@ ABOUT = {
     "facts": "prompts answered right; chance is 25%",
     "fluency": "by {judge}, beside the true endings",
     "consistency": "by {judge}, beside the true endings",
-    "flagged as copies": "completions that copy a training story",
+    "flagged as copies": "completions that copy a training story, of those long enough for it",
 }
 OF_STORIES = ("fluency", "consistency", "flagged as copies")
 BOLD = "Bold: certainly the best, as its 95% interval lies above those of all other runs."

@@ -296,8 +296,8 @@ def test_both_splits_of_a_run(run, corpus, rouge_py, make_run):
     assert {row["set"] for row in of_both["passages"]} == {"eval", "train"}
     copies = [row["completions"] for row in tables["flags"] if row["flagged"] == "copy"]
     assert copies[1] == "25 of 25" and len(read_table(run / "rouge-train.csv")) == 25
-    assert "sampled with different settings: completions per prompt" in warnings
-    for change, word in ((dict(cut=0.4), "cut, "), (dict(weights="others"), ", checkpoint")):
+    assert "sampled with different settings: completions per prompt (2" in warnings
+    for change, word in ((dict(cut=0.4), " cut ("), (dict(weights="others"), "; checkpoint (")):
         make_run("tiny", endings(training[:25]), training, **facts, **change)
         assert rouge_py(f"{run} --data {data}")[0] == 0
         warnings, tables = results_of(run)
@@ -316,7 +316,7 @@ def test_all_settings_and_several_runs(run, corpus, rouge_py, make_run):
         runs.setdefault(row["metric"], []).append(row["run"])
     assert runs["highest F with 9 other completions"] == ["tiny", "second"]
     assert runs["F with the true ending"] == ["tiny"]  # the other has none
-    assert "sampled with different settings: prompts, completions per prompt" in warnings
+    assert "sampled with different settings: prompts (25 of " in warnings
     for row in described(second).values():
         by_hand = max(rouge_k(row["completion"], story, 4, "clipped").f for story in training)
         assert float(row["f"]) == pytest.approx(by_hand, abs=1e-5)
