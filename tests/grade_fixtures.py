@@ -33,13 +33,30 @@ def write_samples(run, n_prompts: int, n: int, seed: int = 0, before="", name="e
                 sample_index=j,
                 prompt=before + story.prompt,
                 reference=story.completion,
+                completion=" ".join(words),
+                finished=j % 2 == 0,
+                model=f"out/{run.name}",
             )
-            rows.append(
-                row
-                | dict(completion=" ".join(words), finished=j % 2 == 0, model=f"out/{run.name}")
-                | facts
-            )
+            rows.append(row | facts)
     write_rows(run / "samples" / f"{name}.jsonl", rows)
+
+
+def read_by_transformers(directory):
+    """(beginning, text) -> log-likelihoods of the text's tokens by the reference implementation, in
+    float64."""
+    import torch  # not before OMP_NUM_THREADS is set
+
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(directory).eval().double()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+
+    def nats(before: str, text: str) -> list[float]:
+        own = tokenizer(text).input_ids
+        ids = tokenizer(before).input_ids + own
+        found = theirs(torch.tensor([ids])).logits[0].log_softmax(-1)
+        return [found[i - 1, ids[i]].item() for i in range(-len(own), 0)]
+
+    return nats
 
 
 @pytest.fixture
@@ -49,18 +66,13 @@ def api():
 
 
 @pytest.fixture
-def no_pictures(monkeypatch):
-    """They take a second."""
-    monkeypatch.setattr("nanostories.figures.save_figure", lambda *args: None)
-
-
-@pytest.fixture
-def grade_py(tmp_path, monkeypatch, api, command_line, no_pictures):
+def grade_py(tmp_path, monkeypatch, api, command_line):
     """Runs grade.py in tmp_path, where out/a and out/b are: (exit code or message, what was
     printed)."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr("nanostories.figures.save_figure", lambda *args: None)  # a second
     for name in "ab":
         write_samples(tmp_path / "out" / name, 5, 2)
     run = command_line(grade, tmp_path)

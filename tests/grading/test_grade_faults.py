@@ -2,12 +2,14 @@
 grading exactly once, in budget. (tests/generation/test_api_client.py has an API's own faults.)"""
 
 import collections
+import contextlib
 import json
 import time
 
 import pytest
 from forks import grade_in, start
 from grade_fixtures import KEY, records, rows_of, write_samples
+from story_files import snapshot
 
 import grade
 from nanostories.generation.api_client import FAILURES_IN_A_ROW
@@ -15,26 +17,18 @@ from nanostories.grading.chat_judge import TRIES, read_question, read_reply
 from nanostories.grading.stories import read_runs
 
 PAID = ("--price_in", "100", "--price_out", "1000", "--extra", '{"max_tokens": 100}')
-GOOD = json.dumps(
-    dict(assessment="Good.", grammar=8, creativity=7, consistency=9, plot=6, age_group="C")
-)
-NAMES = ("grammar", "creativity", "consistency", "plot")
+GOOD = dict(grammar=8, creativity=7, consistency=9, plot=6, age_group="C")
 
 
 def usable(out) -> collections.Counter:
     """{key: how many usable replies were paid for}"""
 
-    def is_usable(text: str) -> bool:
-        try:
-            return bool(read_reply(text, NAMES))
-        except ValueError:
-            return False
-
-    return collections.Counter(r["key"] for r in records(out) if is_usable(r["text"]))
-
-
-def spent(printed) -> float:
-    return float(printed.err.split("spent $")[1].split()[0])
+    keys = []
+    for record in records(out):
+        with contextlib.suppress(ValueError):
+            read_reply(record["text"], ("grammar", "creativity", "consistency", "plot"))
+            keys.append(record["key"])
+    return collections.Counter(keys)
 
 
 def test_faults_that_pass(grade_py, api, tmp_path):
@@ -42,8 +36,7 @@ def test_faults_that_pass(grade_py, api, tmp_path):
         ("say", "I'm sorry, but I cannot do that."),
         ("say", None, "stop", "I cannot grade this."),
         ("say", '{"assessment": "Good', "length"),
-        ("say", "Grammar: eight, Creativity: 7, Consistency: 9, Plot: 6, Age group: C"),
-        ("say", json.dumps(dict(grammar=11, creativity=7, consistency=9, plot=6, age_group="C"))),
+        ("say", json.dumps(GOOD | dict(grammar=11))),
     ]
     met = set()  # one fault for each story: three, by chance, would make its grading fail
 
@@ -54,9 +47,9 @@ def test_faults_that_pass(grade_py, api, tmp_path):
             return faults.pop()
 
     api.fault = fault
-    code, printed = grade_py("--controls", *PAID, "--max_cost", "90")
-    assert code == 0 and not faults and spent(printed) < 90
-    assert len(usable(tmp_path / "out")) == 40 and set(usable(tmp_path / "out").values()) == {1}
+    assert grade_py()[0] == 0 and not faults
+    found = usable(tmp_path / "out")
+    assert len(found) == found.total() == 20
 
 
 def test_what_stays_odd_is_counted_and_asked_again_later(grade_py, api, tmp_path):
@@ -65,12 +58,10 @@ def test_what_stays_odd_is_counted_and_asked_again_later(grade_py, api, tmp_path
         ("say", "No.") if request["messages"][0]["content"] == bad else None
     )
     code, printed = grade_py()
-    assert (
-        "some gradings failed" in code and "1 gradings failed: no single JSON object" in printed.err
-    )
+    assert "some gradings failed" in code and "1 gradings failed: no single" in printed.err
+    assert "graded more stories of some runs" in printed.out
     failed = {row["run"]: row.get("ungraded", 0) for row in rows_of(tmp_path / "out", "scores")}
     assert failed == {"a": 1, "b": 0, "(true ending)": 0} and len(api.requests) == 19 + TRIES
-    assert not [row for row in rows_of(tmp_path / "out", "differences") if row["judge"]]
     api.fault = lambda number, request: None
     assert grade_py()[0] == 0 and len(api.requests) == 20 + TRIES
 
@@ -78,12 +69,12 @@ def test_what_stays_odd_is_counted_and_asked_again_later(grade_py, api, tmp_path
 def test_a_judge_that_never_grades_is_given_up_early(grade_py, api, tmp_path):
     """What costs nothing is found without it; what was found before stays."""
     api.fault = lambda number, request: ("say", "As a poet, I only rhyme.")
-    code, printed = grade_py("--controls", "--concurrency", "1")
+    code, printed = grade_py("--concurrency", "1")
     assert "I only rhyme" in code and len(api.requests) == FAILURES_IN_A_ROW
     assert "Scores of a, b without a judge" in printed.out
-    found = (tmp_path / "out" / "grades.json").read_bytes()
-    assert "I only rhyme" in grade_py("--controls", "--concurrency", "1")[0]
-    assert (tmp_path / "out" / "grades.json").read_bytes() == found
+    path = tmp_path / "out" / "grades.json"
+    path.write_text("of before")
+    assert "I only rhyme" in grade_py()[0] and path.read_text() == "of before"
 
 
 def test_an_interrupted_conversation_goes_on(grade_py, api, tmp_path):
@@ -95,25 +86,23 @@ def test_an_interrupted_conversation_goes_on(grade_py, api, tmp_path):
     api.fault, before = lambda number, request: None, len(api.requests)
     assert grade_py("out/a", "--question", "paper")[0] == 0
     assert len(api.requests) - before == 20 - len(kept)
-    said = {m[1]["content"] for request in api.requests if len(m := request["messages"]) == 3}
-    assert set(kept) <= said
+    continued = [x["messages"] for x in api.requests if len(x["messages"]) == 3]
+    assert set(kept) <= {messages[1]["content"] for messages in continued}
 
 
 def test_one_model_that_is_forbidden_leaves_the_other_its_grades(grade_py, api, tmp_path):
     api.fault = lambda number, request: ("status", 403) if request["model"] == "forbidden" else None
     code, printed = grade_py("--judge", "forbidden", "--concurrency", "2")
     assert "403" in code and "forbidden" in code and "\n" not in code
-    rows = [row for row in rows_of(tmp_path / "out", "scores") if row["judge"]]
-    ungraded = {row["judge"]: row["ungraded"] for row in rows}
+    ungraded = {row["judge"]: row.get("ungraded") for row in rows_of(tmp_path / "out", "scores")}
     assert ungraded["rules"] == 0 and ungraded["forbidden"] > 0
-    assert sum(request["model"] == "forbidden" for request in api.requests) < 20
+    assert len(api.requests) < 40
 
 
 def test_a_budget_is_for_all_judges_of_a_call(grade_py, api):
     code, printed = grade_py("out/a", "--judge", "other", *PAID, "--max_cost", "1.5")
     costs = [float(line.split("$")[1]) for line in printed.err.splitlines() if "spent $" in line]
     assert "--max_cost" in code and len(costs) == 2 and 0 < sum(costs) <= 1.5
-    assert 0 < len(api.requests) < 20
     assert grade_py("out/a", "--judge", "other", *PAID)[0] == 0 and len(api.requests) == 20
 
 
@@ -121,15 +110,12 @@ def test_a_judge_has_a_key_and_a_url_of_its_own(grade_py, api, tmp_path, monkeyp
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("JUDGE_BASE_URL", api.url.replace("//", "//me:s3cret@"))
     code, printed = grade_py("out/a", "--judge", "rules", judge=None)
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    kept = "".join(path.read_text(errors="replace") for path in files)
+    kept = str(snapshot(tmp_path))
     assert code == 0 and {request["key"] for request in api.requests} == {"Basic bWU6czNjcmV0"}
     assert not any(word in f"{printed}{kept}" for word in ("s3cret", KEY))
     monkeypatch.setenv("JUDGE_BASE_URL", api.url)
     # The same endpoint: nothing is asked again.
     assert grade_py("out/a", "--judge", "rules", judge=None)[0] == 0 and len(api.requests) == 10
-    code, printed = grade_py("out/a", "--judge", "rules", "--base_url", "http://me:s3cret@x")
-    assert code == 2 and "OPENAI_BASE_URL" in printed.err and "s3cret" not in printed.err
 
 
 def test_a_full_disk_is_one_line_and_loses_one_reply_at_most(grade_py, api, tmp_path, monkeypatch):
@@ -156,7 +142,7 @@ def test_a_full_disk_is_one_line_and_loses_one_reply_at_most(grade_py, api, tmp_
 def test_kills_lose_nothing_that_was_paid_for(api, tmp_path):
     for name in "ab":
         write_samples(tmp_path / "out" / name, 12, 3)
-    api.fault = lambda number, request: time.sleep(0.05) or ("say", GOOD)
+    api.fault = lambda number, request: time.sleep(0.05) or ("say", json.dumps(GOOD))
     for kill in (True, True, False):
         before = len(api.requests)
         process = start(grade_in, tmp_path, api.url)
@@ -165,7 +151,6 @@ def test_kills_lose_nothing_that_was_paid_for(api, tmp_path):
         if kill:
             process.kill()
         process.join()
-    assert process.exitcode == 0
-    assert all(row.get("failed", 0) == 0 for row in rows_of(tmp_path / "out", "scores"))
-    assert len(usable(tmp_path / "out")) == 72 and set(usable(tmp_path / "out").values()) == {1}
+    found = usable(tmp_path / "out")
+    assert process.exitcode == 0 and len(found) == found.total() == 72
     assert len(api.requests) <= 72 + 2 * 4  # what was in flight when it was killed

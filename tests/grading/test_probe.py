@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from grade_fixtures import read_by_transformers
 from random_models import TOKENIZER, model_to_probe, save_run, trained_on
 from tqdm import tqdm
 
@@ -19,7 +20,7 @@ from nanostories.checkpoints.models import Model, open_model
 from nanostories.corpus.tokenizer import Tokenizer, gpt2
 from nanostories.generation.backends import LocalBackend
 from nanostories.grading.probes import SETS, Probe, read_probes, result_tables
-from nanostories.results import load, to_text
+from nanostories.results import load
 
 OURS = {path.stem: read_probes(path, path.stem) for path in SETS}
 SILENT = tqdm(disable=True)
@@ -29,10 +30,8 @@ SILENT = tqdm(disable=True)
 def test_every_answer_is_right_as_often_as_each_of_its_rivals(name):
     """So a scorer that does not read the prompt, whatever it prefers, gets exactly one in each
     group right."""
-    probes = OURS[name]
-    assert len({probe.prompt for probe in probes}) == len(probes) >= 40
     right = collections.defaultdict(collections.Counter)
-    for one in probes:
+    for one in OURS[name]:
         right[frozenset(one.answers)][one.answers[0]] += 1
     for answers, counts in right.items():
         assert counts.keys() == answers and len(set(counts.values())) == 1, counts
@@ -40,36 +39,24 @@ def test_every_answer_is_right_as_often_as_each_of_its_rivals(name):
 
 def mentioned(one: Probe, which: int) -> str | None:
     """The answer that the prompt mentions first (0) or last (-1), if it mentions all."""
-    found = {
-        answer: [
-            match.start() for match in re.finditer(rf"{re.escape(answer)}\b", " " + one.prompt)
-        ]
-        for answer in one.answers
-    }
-    return (
-        (max if which else min)(found, key=lambda answer: found[answer][which])
-        if all(found.values())
-        else None
-    )
+    places = {}
+    for answer in one.answers:
+        found = re.finditer(rf"{re.escape(answer)}\b", " " + one.prompt)
+        places[answer] = [match.start() for match in found]
+    if all(places.values()):
+        choose = max if which else min
+        return choose(places, key=lambda answer: places[answer][which])
 
 
 @pytest.mark.parametrize("which", (0, -1))
-def test_neither_what_is_mentioned_first_nor_what_is_mentioned_last_is_right(which):
-    context = [mentioned(one, which) == one.answers[0] for one in OURS["context"]]
-    assert None not in [mentioned(one, which) for one in OURS["context"]]
-    assert sum(context) * 2 == len(context)
-    reasoning = [
-        mentioned(one, which) == one.answers[0]
-        for one in OURS["reasoning"]
-        if mentioned(one, which)
-    ]
-    assert len(reasoning) > 30 and 0.4 < sum(reasoning) / len(reasoning) < 0.6
+@pytest.mark.parametrize("name, fewest, off", [("context", 40, 0), ("reasoning", 31, 0.1)])
+def test_neither_what_is_mentioned_first_nor_last_is_right(name, fewest, off, which):
+    right = [mentioned(one, which) == one.answers[0] for one in OURS[name] if mentioned(one, which)]
+    assert len(right) >= fewest and sum(right) / len(right) == pytest.approx(0.5, abs=off)
 
 
 @pytest.mark.parametrize(
-    "tokenizer",
-    [gpt2(), TOKENIZER, Tokenizer(gpt2().vocabulary["tokens"][:256])],
-    ids=["GPT-2", "3,000", "bytes"],
+    "tokenizer", [gpt2(), TOKENIZER, Tokenizer(gpt2().vocabulary["tokens"][:256])]
 )
 def test_prompt_and_answer_have_the_same_ids_apart_and_together(tokenizer):
     for one in sum(OURS.values(), []):
@@ -89,16 +76,14 @@ GOOD = '{"prompt": "A", "right": " b", "wrong": [" c"]}\n'
         "\udcff",  # a byte that is no UTF-8
         '{"prompt": "A ", "right": " b", "wrong": [" c"]}',
         '{"prompt": "A", "right": "b", "wrong": [" c"]}',
-        '{"prompt": "A", "right": " b", "wrong": []}',
         '{"prompt": "A", "right": " b", "wrong": [" c", " b"]}',
     ],
 )
 def test_a_wrong_line_is_named(tmp_path, line):
     path = tmp_path / "mine.jsonl"
     path.write_bytes(f"{GOOD}\n{line}\n{GOOD}".encode(errors="surrogateescape"))
-    with pytest.raises(ValueError, match="mine.jsonl, line 3: ") as caught:
+    with pytest.raises(ValueError, match=r"mine.jsonl, line 3: .+\Z"):
         read_probes(path, "mine")
-    assert "\n" not in str(caught.value)
 
 
 def answers_of(backend, probes: list[Probe], monkeypatch) -> list[dict]:
@@ -110,33 +95,21 @@ def answers_of(backend, probes: list[Probe], monkeypatch) -> list[dict]:
 
 @pytest.mark.parametrize("prefix", ["<|endoftext|>", ""])
 def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path, prefix, monkeypatch):
-    transformers = pytest.importorskip("transformers")
     model = model_to_probe()
     save_hf(model, tmp_path, TOKENIZER, prompt_prefix=prefix)
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval().double()
-    tokenizer, probes = transformers.AutoTokenizer.from_pretrained(tmp_path), OURS["reasoning"][:12]
-
-    def per_byte(prompt: str, answer: str) -> float:
-        ids, n = tokenizer(prefix + prompt + answer).input_ids, len(tokenizer(answer).input_ids)
-        with torch.no_grad():
-            log_probabilities = theirs(torch.tensor([ids])).logits.log_softmax(-1)[0, -n - 1 : -1]
-        return log_probabilities.gather(1, torch.tensor(ids[-n:])[:, None]).sum().item() / len(
-            answer.encode()
-        )
-
+    nats = read_by_transformers(tmp_path)
+    probes = OURS["reasoning"][:12]
     for batch_size in (1, 50):
         backend = LocalBackend(model, TOKENIZER, [TOKENIZER.end_of_text] * bool(prefix), batch_size)
         for one, found in zip(probes, answers_of(backend, probes, monkeypatch)):
-            right, *wrong = (per_byte(one.prompt, answer) for answer in one.answers)
-            assert float(found["lead"]) == pytest.approx(right - max(wrong), abs=2e-4)
-            assert found["p"] == pytest.approx(
-                math.exp(right * len(one.answers[0].encode())), rel=1e-3
-            )
-            assert found["rank"] == sorted([right, *wrong], reverse=True).index(right) + 1
+            sums = [sum(nats(prefix + one.prompt, answer)) for answer in one.answers]
+            right, *wrong = (total / len(text) for total, text in zip(sums, one.answers))
             lead = float(found["lead"])
-            assert found["verdict"] == (
-                "right" if lead > 0 else "nearly" if lead >= -probe.NEARLY else "wrong"
-            )
+            assert lead == pytest.approx(right - max(wrong), abs=2e-4)
+            assert found["p"] == pytest.approx(math.exp(sums[0]), rel=1e-3)
+            assert found["rank"] == 1 + sorted([right, *wrong], reverse=True).index(right)
+            assert found["verdict"] == probe.verdict_of(lead)
+    assert [probe.verdict_of(lead) for lead in (0.01, -0.01, -1)] == ["right", "nearly", "wrong"]
 
 
 @pytest.fixture
@@ -162,13 +135,11 @@ def table_of(path) -> list[dict]:
 
 def test_a_fixed_preference_scores_exactly_chance(out, probe_py):
     code, printed = probe_py("out", "--max_new_tokens", "3")
-    assert code == 0
+    assert code == 0 and (out / "probe.html").exists()
     assert len(table_of(out / "probe.csv")) == sum(map(len, OURS.values()))
     result = load(out / "probe.json")
-    assert to_text(result) in printed.out and (out / "probe.html").exists()
     tables = {table.facts["kind"]: table.rows for table in result.tables}
-    random, fixed, chance = tables["shares"]
-    assert chance["run"] == "(chance)" and chance.keys() - {"run"} == OURS.keys()
+    _, fixed, chance = tables["shares"]
     for name in OURS:
         assert fixed[name][0] == pytest.approx(chance[name])  # whatever it prefers
     assert {row["run"] for row in tables["differences"]} == {"deeper/random minus fixed"}
@@ -180,13 +151,11 @@ def test_groups_are_counted_and_models_are_compared_over_them():
     for i in range(20):
         for right, wrong in ((" a", " b"), (" b", " a")):
             probes.append(Probe("facts", f"p{i}", (f"{right}{i}", f"{wrong}{i}")))
-    always = [True] * 40
-    half = [True, False] * 20
-    shares, differences = result_tables(probes, {"always": always, "half": half})
-    assert [row["facts"] for row in shares.rows][2] == 0.5
-    assert shares.rows[1]["facts"][0] == 0.5
-    value, low, high = shares.rows[0]["facts"]
-    assert value == high == 1 and low < 0.9  # of 20, not of 40
+    right = {"always": [True] * 40, "half": [True, False] * 20}
+    shares, differences = result_tables(probes, right)
+    always, half, chance = (row["facts"] for row in shares.rows)
+    assert half[0] == chance == 0.5
+    assert always[1] < 0.9  # of 20, not of 40
     (difference,) = differences.rows
     assert difference["difference"][0] == 0.5 and difference["p (Holm)"] < 1e-4
 
@@ -197,19 +166,12 @@ HOSTILE = "<script>document.title = 'broken'</script> & a \"cat\""
 def test_plain_prompts_are_continued_and_not_judged(out, probe_py, tmp_path):
     (tmp_path / "mine.txt").write_text(f"Once upon\n{HOSTILE}\n")
     (tmp_path / "more.txt").write_text("There was\n")
-    code, printed = probe_py(
-        "--model", "out/fixed", "--prompts", "mine.txt", "more.txt", "--max_new_tokens", "4"
-    )
-    assert code == 0 and load(out / "fixed" / "probe-mine-more.json").tables == []
+    flags = "--model out/fixed --prompts mine.txt more.txt --max_new_tokens 4"
+    assert probe_py(flags)[0] == 0
+    assert load(out / "fixed" / "probe-mine-more.json").tables == []
     rows = table_of(out / "fixed" / "probe-mine-more.csv")
-    assert [(row["set"], row["prompt"]) for row in rows] == [
-        ("mine.txt", "Once upon"),
-        ("mine.txt", HOSTILE),
-        ("more.txt", "There was"),
-    ]
-    assert all(
-        row["fixed greedy"] and not row["fixed verdict"] and not row["fixed lead"] for row in rows
-    )
+    assert [row["prompt"] for row in rows] == ["Once upon", HOSTILE, "There was"]
+    assert all(row["fixed greedy"] and not row["fixed verdict"] for row in rows)
     assert HOSTILE not in (out / "fixed" / "probe-mine-more.html").read_text()
 
 
@@ -228,22 +190,16 @@ def test_prompts_are_continued_to_the_end_of_their_sentence(monkeypatch):
     monkeypatch.setattr("nanostories.generation.backends.load_backend", lambda name: Writer())
     model = Model("m", "run", Path("m"))
     probes = [Probe("mine", prompt) for prompt in texts]
-    columns = probe.answer(model, "m", probes, 64, SILENT)
-    found = [own.greedy for own in columns]
+    found = [own.greedy for own in probe.answer(model, "m", probes, 64, SILENT)]
     assert found == [" a ball.", '! I am here," and sat.', " it breaks off", ""]
 
 
 def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
-    rows = [
-        dict(prompt=HOSTILE, right=" <b>", wrong=[" <i>", " a b"]),
-        dict(prompt="A", right=" b", wrong=[" c"]),
-    ]
-    (tmp_path / "mine.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
-    code, printed = probe_py(
-        "out", "--prompts", "mine.jsonl", "--max_new_tokens", "2", "--out", "new/place"
-    )
+    own = dict(prompt=HOSTILE, right=" <b>", wrong=[" <i>", " a b"])
+    (tmp_path / "mine.jsonl").write_text(f"{json.dumps(own)}\n\n{GOOD}")
+    assert probe_py("out --prompts mine.jsonl --max_new_tokens 2 --out new/place")[0] == 0
     shares, *_ = load(tmp_path / "new" / "place" / "probe-mine.json").tables
-    assert code == 0 and [row.get("mine.jsonl") for row in shares.rows][2:] == []
+    assert len(shares.rows) == 2  # no chance
     first, _ = table_of(tmp_path / "new" / "place" / "probe-mine.csv")
     assert (first["right"], first["wrong"]) == (" <b>", " <i> | a b")
 
@@ -252,19 +208,14 @@ def test_mistakes_get_one_line(out, probe_py, tmp_path):
     far = {"prompt": "far " * 140 + "a", "right": " b", "wrong": [" c"]}
     (tmp_path / "long.jsonl").write_text(GOOD + json.dumps(far))
     (tmp_path / "empty").mkdir()
-    for args, word in (
-        (["empty"], "empty: no run"),
-        (["--model", "api:gpt-3.5-turbo"], "log-likelihoods"),
-        (["--model", "out/fixed", "--prompts", "long.jsonl"], "context"),
+    for flags, word in (
+        ("empty", "empty: no run"),
+        ("--model api:gpt-3.5-turbo", "log-likelihoods"),
+        ("--model api:gpt-3.5-turbo --pairs", "log-likelihoods"),
+        ("--model out/fixed --prompts long.jsonl", "context"),
     ):
-        code, printed = probe_py(*args)
-        assert (
-            str(code).startswith("probe.py: ")
-            and word in code
-            and "\n" not in code
-            and printed.out == ""
-        )
-    assert probe_py("--max_new_tokens", "0")[0] == 2
+        code, printed = probe_py(flags)
+        assert word in code and "\n" not in code and printed.out == ""
     assert not list(tmp_path.rglob("probe*.*"))
 
 
@@ -280,7 +231,6 @@ def test_runs_that_learned_other_text_are_known(instruct_data_dir, tmp_path):
 def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
     (tmp_path / "mine.txt").write_text("Once upon\nOne day\n")
     endpoint.fault = lambda number, request: ("say", f"after {request['messages'][-1]['content']}")
-    assert "an endpoint gives no log-likelihoods" in probe_py("--model", "api:teacher")[0]
-    assert probe_py("--model", "api:teacher", "--prompts", "mine.txt")[0] == 0
+    assert probe_py("--model api:teacher --prompts mine.txt")[0] == 0
     rows = table_of(tmp_path / "out" / "api--teacher" / "probe-mine.csv")
     assert [row["api:teacher greedy"] for row in rows] == [" after Once upon", " after One day"]
