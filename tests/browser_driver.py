@@ -56,9 +56,9 @@ class Browser:
         self.call(self.playwright.stop)
         self.thread.shutdown()
 
-    def open(self, page: Path, width=1400, height=1000, dark=False, before="") -> None:
+    def open(self, page: Path, width=1400, dark=False, before="") -> None:
         """before: JavaScript that runs before the page's own."""
-        self.size = {"width": width, "height": height}
+        self.size = {"width": width, "height": 1000}
         self.call(self._open, page.resolve().as_uri(), dark, before)
 
     def _open(self, address: str, dark: bool, before: str) -> None:
@@ -84,15 +84,15 @@ class Browser:
             raise RuntimeError(result["exceptionDetails"]["exception"].get("description", script))
         return result["result"].get("value")
 
-    def wait_for(self, condition: str, seconds: float = 60) -> None:
-        """TimeoutError if this JavaScript does not become true."""
+    def wait_for(self, condition: str) -> None:
+        """TimeoutError if this JavaScript does not become true within a minute."""
         loop = f"""(async () => {{
-          const end = Date.now() + {1000 * seconds};
+          const end = Date.now() + 60_000;
           while (!({condition}) && Date.now() < end) await new Promise(requestAnimationFrame);
           return Boolean({condition});
         }})()"""
         if not self.run(loop):
-            raise TimeoutError(f"still not true after {seconds} s: {condition}")
+            raise TimeoutError(f"still not true after a minute: {condition}")
 
     def check_screen(self) -> None:
         """Nothing went wrong, the page is no wider than the screen, and all of it can be read."""

@@ -37,9 +37,12 @@ def write_corpus(directory: Path, training: list[str], validation: list[str], **
     for split, stories in dict(train=training, val=validation).items():
         data = tokenizer.encode_stories(stories).astype("<u2").tobytes()
         (directory / f"{split}.bin").write_bytes(data)
-        counts = dict(stories=len(stories), tokens=len(data) // 2)
-        counts |= dict(bytes=len("".join(stories).encode()))
-        meta["splits"][split] = counts | dict(sha256=hashlib.sha256(data).hexdigest())
+        meta["splits"][split] = dict(
+            stories=len(stories),
+            tokens=len(data) // 2,
+            bytes=len("".join(stories).encode()),
+            sha256=hashlib.sha256(data).hexdigest(),
+        )
     (directory / "meta.json").write_text(json.dumps(meta))
     return directory
 
@@ -121,10 +124,11 @@ def ways_to_copy(corpus: WordCorpus, honest: list[str], rng: random.Random) -> d
     }
 
 
-def plant(rows: list[dict], corpus: WordCorpus, each: int = EACH, seed: int = 0) -> list[dict]:
+def plant(rows: list[dict], corpus: WordCorpus, each: int = EACH) -> list[dict]:
     """The rows, followed by `each` copies of every kind, from stories drawn at random, each a
     prompt of its own."""
-    rng, planted = random.Random(seed), []
+    rng = random.Random(0)
+    planted = []
     first = max(row["prompt_index"] for row in rows) + 1
     for kind, change in ways_to_copy(corpus, [row["completion"] for row in rows], rng).items():
         for story in rng.sample(range(len(corpus)), each):
@@ -141,7 +145,7 @@ def count_flagged(rows: list[dict], run: Path) -> dict[str, list[int]]:
     found = {
         (row["prompt_index"], row["sample_index"]): row for row in read_table(run / "rouge.csv")
     }
-    counts: dict[str, list[int]] = {}
+    counts = {}
     for row in rows:
         flagged = found[str(row["prompt_index"]), str(row["sample_index"])]
         count = counts.setdefault(row.get("planted", "honest"), [0, 0, 0])

@@ -4,18 +4,18 @@ one by one."""
 import pytest
 import torch
 from planted_model import V, for_both_models
-from test_logit_attribution import repeated
 
 from nanostories.interpretation.activation_patching import patch
 from nanostories.interpretation.hooks import run_with_cache
 
 
 def two_texts() -> torch.Tensor:
-    """… A B … A, and … A C … A, with B and C after them."""
-    first = repeated()[0]
+    """… A B … A B, and … A C … A C."""
+    ids = torch.randperm(V, generator=torch.Generator().manual_seed(0))
+    first = torch.cat([ids[:19], ids[5:7]])
     second = first.clone()
-    second[6] = next(i for i in range(V) if i not in first)
-    return torch.stack([torch.cat([text, text[6:7]]) for text in (first, second)])
+    second[[6, -1]] = ids[20]
+    return torch.stack([first, second])
 
 
 @for_both_models
@@ -42,7 +42,6 @@ def test_shares_equal_runs_that_are_patched_one_by_one(any_model):
         return ((lead - leads[1]) / (leads[0] - leads[1])).item()
 
     places = {
-        "blocks.0.resid_pre": (found.residual[0, 6], (0, 6)),
         "blocks.1.resid_pre": (found.residual[1, 8], (0, 8)),
         "blocks.2.resid_post": (found.residual[3, 19], (0, 19)),
         "blocks.1.z": (found.heads[1, 2], (0, slice(None), 2)),

@@ -8,8 +8,6 @@ from random_models import as_transformers, random_model
 
 from nanostories.interpretation.hooks import run, run_with_cache
 
-SHAPES = {name: (32,) for name in ("resid_pre", "attn_out", "resid_mid", "mlp_out", "resid_post")}
-SHAPES |= {name: (4, 8) for name in "qkvz"} | {"post": (128,)}
 TO_PATCH = ["resid_pre", *"qkvz", "pattern", "attn_out", "post", "mlp_out", "resid_post"]
 
 
@@ -18,12 +16,10 @@ def test_the_explicit_path_equals_the_fast_one_and_its_parts_add_up(any_model):
     tokens = torch.randint(V, (3, 40))
     logits, cache = run_with_cache(any_model, tokens)
     torch.testing.assert_close(logits, any_model(tokens)[0], atol=1e-5, rtol=1e-5)
-    assert set(cache) == {f"blocks.{i}.{name}" for i in range(3) for name in [*SHAPES, "pattern"]}
-    for name, shape in SHAPES.items():
-        assert cache[f"blocks.2.{name}"].shape == (3, 40, *shape), name
+    assert len(cache) == 3 * (len(TO_PATCH) + 1)  # and resid_mid
     assert not any(part._forward_pre_hooks or part._forward_hooks for part in any_model.modules())
-    for i in range(len(any_model.blocks)):
-        here = {name: cache[f"blocks.{i}.{name}"] for name in SHAPES}
+    for i in range(3):
+        here = {name.removeprefix(f"blocks.{i}."): x for name, x in cache.items()}
         torch.testing.assert_close(here["resid_pre"] + here["attn_out"], here["resid_mid"])
         torch.testing.assert_close(here["resid_mid"] + here["mlp_out"], here["resid_post"])
 
@@ -63,12 +59,12 @@ def test_attention_and_activations_equal_those_of_transformers():
     with torch.no_grad():
         reference = theirs(tokens, output_attentions=True, output_hidden_states=True)
     _, cache = run_with_cache(model, tokens)
-    for layer in range(3):
-        expected = {
-            "pattern": reference.attentions[layer],
-            "resid_pre": reference.hidden_states[layer],
-            "post": activations[layer],
-        }
-        for name, values in expected.items():
+    expected = {
+        "pattern": reference.attentions,
+        "resid_pre": reference.hidden_states[:3],
+        "post": activations,
+    }
+    for name, values in expected.items():
+        for layer, value in enumerate(values):
             found = cache[f"blocks.{layer}.{name}"]
-            torch.testing.assert_close(found, values, atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(found, value, atol=1e-5, rtol=1e-4)

@@ -2,22 +2,16 @@
 
 import shlex
 
-import numpy as np
 import pytest
 from planted import write_corpus
 from random_models import model_to_probe, save_run, trained_on
 
 import interpret
-from model import GPTNeo, GPTNeoConfig
-from nanostories.checkpoints.huggingface import save_hf
 from nanostories.corpus import builtin_stories
-from nanostories.corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from nanostories.results import load, outdated
 from nanostories.tables import read_table
 
 MARKUP = "<script>document.title = 'broken'</script> Tom & <b>Mia</b>."
-HEADS = [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
-FEW = "--stories 50"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +35,7 @@ def visited(interpret_py, trained):
     """The results for a text that holds markup."""
     if not (trained / "results").exists():
         text = shlex.quote(MARKUP)
-        assert interpret_py(f"out/run {FEW} --text {text} --out results")[0] == 0
+        assert interpret_py(f"out/run --stories 50 --text {text} --out results")[0] == 0
     return trained / "results"
 
 
@@ -51,11 +45,9 @@ def test_everything_is_written(visited):
     tables = {table.facts["kind"]: table.rows for table in result.tables}
     assert list(tables) == ["heads", "roles", "ablation", "neurons"]
     row = tables["heads"][0]
-    heads = read_table(visited / "heads.csv")
-    assert [(head["layer"], head["head"]) for head in heads] == HEADS
-    assert row["run"].endswith("out/run") and row["heads"] == 4
-    assert sum(row[role] for role in {head["role"] for head in heads}) == 4
-    assert len(tables["ablation"]) == 4
+    roles = {head["role"] for head in read_table(visited / "heads.csv")}
+    assert row["run"].endswith("out/run")
+    assert sum(row[role] for role in roles) == len(tables["ablation"]) == 4
     neurons = read_table(visited / "neurons.csv")
     assert len(neurons) == 2 * 32 and len(read_table(visited / "residual.csv")) == 2 * 8
     for kind in tables["neurons"][:-1]:
@@ -64,31 +56,17 @@ def test_everything_is_written(visited):
 
 
 def test_answers_are_patched(interpret_py, trained, monkeypatch):
-    """In either order: after two steps of training, it may prefer the other's answer."""
-    for texts in ("Number:1:1 Number:2:2", "Number:1:2 Number:2:1"):
-        code, _ = interpret_py(f"out/run --patch {texts} --out patched")
-        assert code == 0 or "does not tell" in code
-        if code == 0:
-            told_apart = texts
+    args = "out/run --patch Number:1:1 Number:2:2 --out patched"
+    assert interpret_py(args)[0] == 0
     out = trained / "patched"
     assert sorted(path.suffix for path in out.iterdir()) == [".json", ".png", ".svg"]
     found = load(out / "patching.json")
-    (heads,) = found.tables
-    assert "hardly tells" in found.warnings[0]  # two steps of training
+    assert "hardly tells" in found.warnings[0]  # weights are random
+    rows = found.tables[0].rows
+    assert sorted(row["head"] for row in rows) == ["0.0", "0.1", "1.0", "1.1"]
     monkeypatch.setattr(interpret, "FEW_LOGITS", 0)
-    interpret_py(f"out/run --patch {told_apart} --out patched")
+    interpret_py(args)
     assert load(out / "patching.json").warnings == []
-    assert sorted(row["head"] for row in heads.rows) == ["0.0", "0.1", "1.0", "1.1"]
-
-
-def test_published_models_read_any_corpus(interpret_py, trained):
-    """With another vocabulary than the corpus has: the text is the same."""
-    model = GPTNeo(GPTNeoConfig(vocab_size=400, block_size=32, n_layer=1, n_head=2, n_embd=8))
-    save_hf(model, trained / "others", cut(np.zeros(GPT2_VOCAB_SIZE), 400))
-    args = f"hf:others {FEW} --out other"
-    assert "--data" in interpret_py(args)[0]
-    assert interpret_py(f"{args} --data data/tiny")[0] == 0
-    assert load(trained / "other" / "interpret.json").tables[0].rows[0]["heads"] == 2
 
 
 MISTAKES = [
@@ -96,7 +74,6 @@ MISTAKES = [
     ("out/run --stories 3", "--stories"),
     (f"out/run --patch '{'cat ' * 100}' '{'dog ' * 100}'", "64"),
     ("out/run --patch 'Tom ran' 'Mia ran off'", "--patch"),
-    ("out/run --patch 'Tom ran' 'Mia ran'", "--patch"),
 ]
 
 

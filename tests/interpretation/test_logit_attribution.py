@@ -14,34 +14,16 @@ from nanostories.interpretation.logit_attribution import (
 )
 
 
-def repeated(n: int = 20, seed: int = 0) -> torch.Tensor:
-    """(1, n) tokens, all different but the last, which is that at 5 again: what followed it comes
-    next."""
-    ids = torch.randperm(V, generator=torch.Generator().manual_seed(seed))[:n]
-    ids[-1] = ids[5]
-    return ids[None]
-
-
 @for_both_models
 def test_contributions_add_up_to_the_logit(any_model):
     logits, cache = run_with_cache(any_model, torch.randint(V, (1, 30)))
+    torch.testing.assert_close(logit_lens(any_model, cache["blocks.2.resid_post"]), logits)
     here = {name: x[0, 12] for name, x in cache.items() if "pattern" not in name}
     reader = unembedding(any_model)[17] / final_scale(any_model, here["blocks.2.resid_post"])
     parts = here["blocks.0.resid_pre"] @ reader + any_model.ln_f.bias @ any_model.head.weight[17]
     for layer in range(len(any_model.blocks)):
         parts += (here[f"blocks.{layer}.attn_out"] + here[f"blocks.{layer}.mlp_out"]) @ reader
     assert parts.item() == pytest.approx(logits[0, 12, 17].item(), rel=1e-4, abs=1e-4)
-
-
-def test_the_lens_sees_when_the_answer_appears():
-    model = planted_induction()
-    tokens = repeated()
-    logits, cache = run_with_cache(model, tokens)
-    stages = ("blocks.0.resid_pre", "blocks.0.resid_post", "blocks.1.resid_post")
-    lenses = [logit_lens(model, cache[name]) for name in stages]
-    asked = tokens[0, -1]  # itself, until induction answers
-    assert [lens[0, -1].argmax() for lens in lenses] == [asked, asked, tokens[0, 6]]
-    torch.testing.assert_close(lenses[-1], logits)
 
 
 def test_what_planted_heads_write():

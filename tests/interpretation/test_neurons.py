@@ -44,7 +44,6 @@ def test_contexts_show_the_activations_around_the_highest(rows):
     sums = planted_reading().neurons
     row = rows[3]
     contexts = contexts_of(row, planted_model(), sums, Alphabet())
-    assert row["activation_1"] == pytest.approx(sums.highest[0, 3].max().item())
     for rank, context in zip(PEAKS, contexts, strict=True):
         activation = context.activations[context.place]
         assert activation == pytest.approx(row[f"activation_{rank}"])
@@ -63,12 +62,12 @@ def test_preferences_equal_counting_and_permuting():
     means[kinds[0], 1] += 0.8
     auc, p = mann_whitney(means, counts, kinds)
     stratum = np.log2(counts).astype(int)
-    for kind, neuron in np.ndindex(2, 4):
+    for kind, of_kind in enumerate(kinds):
         wins = []
-        for i in np.flatnonzero(kinds[kind]):
-            others = means[~kinds[kind] & (stratum == stratum[i]), neuron]
-            wins += [*(means[i, neuron] > others) + 0.5 * (means[i, neuron] == others)]
-        assert auc[kind, neuron] == pytest.approx(np.mean(wins))
+        for i in np.flatnonzero(of_kind):
+            others = means[~of_kind & (stratum == stratum[i])]
+            wins += [*(means[i] > others) + 0.5 * (means[i] == others)]
+        assert auc[kind] == pytest.approx(np.mean(wins, axis=0))
     shuffled = []
     for _ in range(1000):
         order = np.arange(60)

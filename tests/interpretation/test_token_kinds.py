@@ -41,44 +41,28 @@ def test_without_english_lists_all_words_are_alike():
     kinds = token_kinds(texts, gpt2())
     found = {TOKEN_KINDS[kind] for kind in kinds[0]}
     assert "content word, again" in found and "function word" not in found
-    tables = loss_tables(kinds, {"m": [np.ones(len(kinds[0]))]})
-    assert "do not look English" in tables[0].about
+    is_again = kinds[0] == TOKEN_KINDS.index("content word, again")
+    by_kind, _ = loss_tables(kinds, {"m": [np.where(is_again, 0.5, 2.0)]})
+    assert "do not look English" in by_kind.about
+    losses = {row["tokens"]: row["m"][0] for row in by_kind.rows}
+    assert losses["content word, again"] == 0.5 and losses["punctuation"] == 2
 
 
-@pytest.fixture
-def runs(instruct_data_dir, tmp_path):
-    """Of one and of two layers."""
+def test_kinds_and_positions_sum_to_the_mean_loss(instruct_data_dir, tmp_path, command_line):
     corpus = trained_on(instruct_data_dir, "builtin")
     for name, layers in (("a", 1), ("b", 2)):
         save_run(tmp_path / name, model_to_probe(n_layer=layers), **corpus)
-    return tmp_path
-
-
-def test_kinds_and_positions_sum_to_the_mean_loss(instruct_data_dir, runs, command_line):
-    run = command_line(probe, runs)
-    assert run("a b --loss_by_kind --out .")[0] == 0
-    tables = load(runs / "loss_by_kind.json").tables
-    assert len(tables) == 4 and (runs / "loss_by_kind.html").exists()
+    assert command_line(probe, tmp_path)("a b --loss_by_kind --out .")[0] == 0
+    tables = load(tmp_path / "loss_by_kind.json").tables
+    assert (tmp_path / "loss_by_kind.html").exists()
     for table in tables:
         *parts, whole = table.rows
         for column in table.columns[2::2]:
             total = sum(row["share of tokens"] * row[column][0] for row in parts)
             assert total == pytest.approx(whole[column][0], abs=1e-6)
             assert sum(row[f"{column}, share"] for row in parts) == pytest.approx(1)
-    assert tables[2].rows[-1]["a - b"][0] == pytest.approx(
-        tables[0].rows[-1]["a"][0] - tables[0].rows[-1]["b"][0], abs=1e-9
-    )
-
-
-def test_a_model_that_knows_repeated_names_is_seen():
-    texts = ["Then Tom saw Mia. Then Tom hugged Mia and Tom was happy."] * 3
-    kinds = token_kinds(texts, gpt2())
-    again = TOKEN_KINDS.index("name, again")
-    plain = [np.full(len(own), 2.0) for own in kinds]
-    planted = [np.where(own == again, 0.0, 2.0) for own in kinds]
-    _, _, gains, _ = loss_tables(kinds, {"plain": plain, "planted": planted})
-    shares = {row["tokens"]: row["plain - planted, share"] for row in gains.rows}
-    assert shares["name, again"] == 1 and shares["function word"] == 0
+    losses, _, gains, _ = (table.rows[-1] for table in tables)
+    assert gains["a - b"][0] == pytest.approx(losses["a"][0] - losses["b"][0], abs=1e-9)
 
 
 SHADES = """[...document.querySelector(".shaded").children].map((token) =>
@@ -98,8 +82,7 @@ def test_tokens_are_shaded_by_the_difference_of_the_losses(chromium, tmp_path, w
     assert "".join(text for text, _, _ in tokens) == f"{STORY}‹end›"
     for gain, (_, shown, color) in zip(gains, tokens):
         assert shown == pytest.approx(gain, abs=1e-4)
-        red, _, blue, opacity = (float(x) for x in re.findall(r"[\d.]+", color))
-        assert opacity == pytest.approx(0.45 * min(1, abs(gain) / 3), abs=0.003)
+        red, _, blue, _ = (float(x) for x in re.findall(r"[\d.]+", color))
         assert (blue > red) == (gain > 0)
     over = "new Event('pointerover', {bubbles: true})"
     chromium.run(f"document.querySelectorAll('.shaded span')[3].dispatchEvent({over})")

@@ -9,36 +9,32 @@ from nanostories.pages.answers import answers_page
 HOSTILE = "<script>document.title = 1</script><b>"
 
 
-def row(verdict: str, prompt: str = "The sky is", name: str = "facts") -> dict:
-    lead = {"right": "0.5", "nearly": "-0.05", "wrong": "-1.25", "": ""}[verdict]
+def row(verdict: str, lead: str, prompt: str = "The sky is", name: str = "facts") -> dict:
     cells = {"set": name, "prompt": prompt, "right": " blue", "wrong": " red | green"}
-    models = {
-        "a": {"verdict": verdict, "lead": lead, "greedy": " blue.", "rank": "1", "p": "0.0123"},
-        "b": {"verdict": "wrong", "lead": "-2", "greedy": HOSTILE, "rank": "3", "p": "1e-9"},
-    }
-    for model, own in models.items():
-        cells |= {f"{model} {column}": cell for column, cell in own.items()}
-    return cells
+    model = {"verdict": verdict, "lead": lead, "greedy": " blue.", "rank": "1", "p": "0.0123"}
+    cells |= {f"a {column}": cell for column, cell in model.items()}
+    return cells | {"b verdict": "", "b lead": "", "b greedy": HOSTILE}
 
 
-def test_each_cell_has_its_verdict_and_lead():
-    verdicts = {"right": "✓", "nearly": "≈", "wrong": "✗"}
-    rows = [row(verdict) for verdict in verdicts] + [row("")]
-    html = answers_page(rows).decode()
-    expected = []
-    for mark, lead in zip(verdicts.values(), ("+0.50", "-0.05", "-1.25")):
-        expected.append(f"{mark} 1 of 3, p 0.012, lead {lead}")
-    cells = [re.findall("<td>(.*?)</td>", line) for line in html.splitlines()]
-    assert [line[3] for line in cells if line] == [*expected, ""]
-    assert "<td> red, green</td>" in html and html.count("<td>blue.</td>") == 4
+@pytest.mark.parametrize(
+    "verdict, lead, expected",
+    [
+        ("right", "0.5", "✓ 1 of 3, p 0.012, lead +0.50"),
+        ("nearly", "-0.05", "≈ 1 of 3, p 0.012, lead -0.05"),
+        ("", "", ""),
+    ],
+)
+def test_a_cell_has_its_verdict_and_lead(verdict, lead, expected):
+    html = answers_page([row(verdict, lead)]).decode()
+    cells = re.findall("<td>(.*?)</td>", html)
+    assert cells[2:6] == [" red, green", expected, "blue.", ""]
 
 
 @pytest.mark.parametrize("width", [360, 1400])
 def test_a_browser_shows_it_and_runs_nothing_of_it(chromium, tmp_path, width):
-    rows = [row("right", HOSTILE, HOSTILE), row("wrong", "long" * 100)]
+    rows = [row("right", "1", HOSTILE, HOSTILE), row("wrong", "-1", "long" * 100)]
     (tmp_path / "probe.html").write_bytes(answers_page(rows, HOSTILE))
-    chromium.open(tmp_path / "probe.html", width, 800, dark=width == 360)
+    chromium.open(tmp_path / "probe.html", width, dark=width == 360)
     chromium.check_screen()
     assert chromium.run("document.title") == "Answers to prompts"
-    assert chromium.run("document.querySelectorAll('script:not([type])').length") <= 2
     assert chromium.run("document.querySelector('.warning').textContent") == HOSTILE

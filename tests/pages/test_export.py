@@ -37,7 +37,7 @@ def test_a_run_becomes_a_page(run, export_py, tmp_path):
     data = page_data(page)
     assert data["prefix"] == [data["end_of_text"]] and data["fields"] == []
     assert data["about"]["trained on"] == "tiny, 20 steps" and data["language"] == "en"
-    assert "<title>run tells stories" in page.read_text() and data["openings"][2] == "A new one."
+    assert data["openings"][2] == "A new one."
     meta = tmp_path / "data" / "tiny" / "meta.json"
     meta.write_text(json.dumps(json.loads(meta.read_text()) | {"headers": "any fields together"}))
     path = tmp_path / "new" / "a.html"
@@ -57,11 +57,11 @@ def test_transformers_files_come_back(run, export_py, tmp_path):
     assert export_py(f"{run} --hf mine")[0] == 0
     assert export_py("hf:mine --html a.html")[0] == 0
     data = page_data(tmp_path / "a.html")
-    assert data["engine"]["config"]["n_embd"] == 32 and data["prefix"] == [data["end_of_text"]]
+    assert data["prefix"] == [data["end_of_text"]]
 
 
 def test_bad_input_is_one_line(run, export_py, tmp_path):
     (tmp_path / "file").touch()
-    for args in ("api:gpt-4o", f"{run} --html {tmp_path}/file/a.html"):
+    for args in ("api:gpt-4o", f"{run} --html file/a.html"):
         code, _ = export_py(args)
         assert code.startswith("export.py: ") and "\n" not in code

@@ -55,7 +55,6 @@ def test_a_story_is_told_looked_into_and_told_otherwise(open_page):
     page.wait_for(TEN_WORDS)
     found = page.run("ask('inspect', story.ids, 20).then(({ layers }) => layers.at(-1))")
     likely = found["top"]
-    assert found["share"] == likely[0]["share"]  # greedy
     assert page.run("$('word').textContent").startswith(page.run(f"percent({found['share']})"))
     page.run("document.querySelectorAll('#likeliest button')[7].click()")
     page.wait_for("earlier.length === 1 && $('stop').disabled")
@@ -91,13 +90,13 @@ def test_the_keyboard_is_enough(open_page):
 
 def test_a_number_tells_its_story_again(open_page):
     page = open_page()
-    told = []
-    for number in ("", "", "shown", "7", "7"):
-        if number == "shown":
-            number = re.search(r"Story number (\d+)", page.run(STATUS))[1]
-        page.run(f"$('temperature').value = 2; $('number').value = '{number}'; tell()")
+    page.run("$('temperature').value = 2; tell()")
+    told = [page.run("story.ids")]
+    number = re.search(r"Story number (\d+)", page.run(STATUS))[1]
+    for chosen in (number, ""):
+        page.run(f"$('number').value = '{chosen}'; tell()")
         told.append(page.run("story.ids"))
-    assert told[0] != told[1] == told[2] != told[3] == told[4]
+    assert told[0] == told[1] != told[2]
 
 
 def test_an_emptied_temperature_is_no_temperature(open_page):
@@ -182,20 +181,18 @@ def test_each_view_shows_what_the_engine_finds(open_page):
     expected = [share if piece else 0 for share, piece in zip(attention, pieces, strict=True)]
     assert page.run(shading)[:30] == pytest.approx(expected, rel=1e-4)
     page.run("pressHead('2.1')")
-    without = page.run("ask('inspect', story.ids, 30, ['2.1'])")["layers"][-1]["share"]
-    intact = found["layers"][-1]["share"]
-    sure = [page.run(f"percent({share})") for share in (without, intact)]
-    assert page.run("$('word').textContent").startswith(f"{sure[0]} sure of ")
-    assert f"({sure[1]} with all heads)" in page.run("$('word').textContent")
+    without = page.run("ask('inspect', story.ids, 30, ['2.1'])")
+    without, intact = (page.run(f"percent({each['share']})") for each in (without, found))
+    headline = page.run("$('word').textContent")
+    assert headline.startswith(f"{without} sure of ") and f"({intact} with all" in headline
 
     page.run("switchOff([]).then(() => openTab('surprise'))")
     bits = [-math.log2(share) for share in shares]
     expected = [0, *(min(1, each / 10) for each in bits)]
     assert page.run(shading) == pytest.approx(expected, abs=1e-5)
-    text = page.run("story.pieces.slice(1).join('')")
-    assert f"{sum(bits) / len(text.encode()):.2f} bits per byte" in page.run(
-        "$('panel').textContent"
-    )
+    n_bytes = len(page.run("story.pieces.slice(1).join('')").encode())
+    total = f"{sum(bits) / n_bytes:.2f} bits per byte"
+    assert total in page.run("$('panel').textContent")
 
     page.run("openTab('decided')")
     at = page.run("story.box.children[20].title")
@@ -225,11 +222,9 @@ def test_story_b_is_told_with_the_same_dice_and_parts_at_the_change(open_page):
     assert page.run("story.pieces.join('')").startswith("Lily saw Lily") and not page.run("other")
 
 
-def test_a_story_is_copied_and_saved(open_page):
+def test_a_story_that_cannot_be_copied_is_selected(open_page):
     page = open_page()
     page.run(f"{ASK} tell()")
-    page.run("HTMLElement.prototype.click = function () { saved = this.download; }; saveStory()")
-    assert re.fullmatch(r"story-\d+\.txt", page.run("saved"))
     page.run("Object.defineProperty(navigator, 'clipboard', { value: undefined }); copyStory()")
     assert "selected" in page.run(STATUS)
     assert page.run("getSelection().toString()").startswith("Once upon a time")
