@@ -23,7 +23,6 @@ import argparse
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from nanostories.cli import Parser, UserError, one_line_errors, positive
@@ -118,12 +117,12 @@ def grade_runs(args: argparse.Namespace) -> None:
         raise UserError(
             "--controls needs true endings, which `python sample.py --eval N` keeps; there are none"
         )
-    chat_judges = make_chat_judges(args)
     if args.dry_run:
-        preview(chat_judges, groups, Cache(directory), args)
+        preview(make_chat_judges(args, Cache(directory)), groups, args)
         return
     with lock(directory, ".grade.lock", "another grade.py is running there; let it finish"):
         cache = Cache(directory)
+        chat_judges = make_chat_judges(args, cache)
         # First what costs nothing, so that an error there costs nothing
         if HUMAN in args.judge:
             from nanostories.pages.reading_page import write_page  # here, as it is rarely needed
@@ -135,8 +134,8 @@ def grade_runs(args: argparse.Namespace) -> None:
             return  # no grades yet: keep the tables of other judges
         comparisons = [by_metrics(group) for group in groups] + people
         comparisons += by_likelihood(groups, cache, args)
-        stopped = ask_chat_judges(chat_judges, groups, cache, args)
-        chat_comparisons = by_chat(chat_judges, groups, cache, args)
+        stopped = ask_chat_judges(chat_judges, groups, args)
+        chat_comparisons = by_chat(chat_judges, groups, args)
     path = directory / f"{result_name('grades', args.set)}.json"
     asked_in_vain = stopped and not any(comparison.scores for comparison in chat_comparisons)
     if asked_in_vain and path.exists():
@@ -223,7 +222,7 @@ def by_likelihood(
 
 
 # ---- By chat models ----
-def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
+def make_chat_judges(args: argparse.Namespace, cache: Cache) -> list[ChatJudge]:
     """A judge for each pair of model and question."""
     names = [name for name in args.judge if name != HUMAN and not is_likelihood_judge(name)]
     if not names:
@@ -234,7 +233,7 @@ def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
     client = ApiClient("JUDGE", **args.api)
     questions = [read_question(name) for name in dict.fromkeys(args.question)]
     pairs = itertools.product(names, questions)
-    return [ChatJudge(name, question, client, args.repeats) for name, question in pairs]
+    return [ChatJudge(name, question, client, cache, args.repeats) for name, question in pairs]
 
 
 def chat_stories(groups: Sequence[Group], args: argparse.Namespace) -> list[Story]:
@@ -247,14 +246,14 @@ def chat_stories(groups: Sequence[Group], args: argparse.Namespace) -> list[Stor
 
 
 def ask_chat_judges(
-    judges: Sequence[ChatJudge], groups: Sequence[Group], cache: Cache, args: argparse.Namespace
+    judges: Sequence[ChatJudge], groups: Sequence[Group], args: argparse.Namespace
 ) -> UserError | None:
     """Asks for the grades that the cache lacks. Returns the error that ended it early, if any."""
     stopped = None
     for judge in judges:
         spent_before = judge.client.ledger.spent
         try:
-            judge.grade(chat_stories(groups, args), cache)
+            judge.grade(chat_stories(groups, args))
         except UserError as error:
             if stopped:
                 print(f"grade.py: {stopped}", file=sys.stderr)
@@ -266,7 +265,7 @@ def ask_chat_judges(
 
 
 def by_chat(
-    judges: Sequence[ChatJudge], groups: Sequence[Group], cache: Cache, args: argparse.Namespace
+    judges: Sequence[ChatJudge], groups: Sequence[Group], args: argparse.Namespace
 ) -> list[Comparison]:
     """Of the grades in the cache; of controls, too, where --controls asked for them now or
     before."""
@@ -274,21 +273,20 @@ def by_chat(
     for judge, group in itertools.product(judges, groups):
         sources = group.sources()
         controls = list(itertools.chain.from_iterable(group.controls.values()))
-        if args.controls or not judge.missing(controls, cache):
+        if args.controls or not judge.missing(controls):
             sources |= group.controls
-        score = partial(judge.scores, cache=cache)
         own_runs = [run.name for run in group.runs if judge.wrote(run)]
-        comparisons.append(compare(judge.name, group, sources, score, own_runs))
+        comparisons.append(compare(judge.name, group, sources, judge.scores, own_runs))
     return comparisons
 
 
-def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], cache: Cache, args) -> None:
+def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], args) -> None:
     """For --dry_run: the first request of each judge, how many there are, and the cost of all."""
     stories = chat_stories(groups, args)
     prices = (args.price_in or 0.0, args.price_out or 0.0)
     total = 0.0
     for judge in judges:
-        shown, dollars = judge.preview(stories, cache, *prices)
+        shown, dollars = judge.preview(stories, *prices)
         total += dollars
         print(f"{judge.name}: {shown}\n")
     if judges and args.price_in is None:

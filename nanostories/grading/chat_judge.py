@@ -150,11 +150,12 @@ def checked(name: str, value) -> float:
 # ---- A judge ----
 @dataclass(frozen=True)
 class ChatJudge:
-    """A model and its question. `cache` is grade.py's: {key of a question: the usable reply}."""
+    """A model and its question."""
 
     model: str
     question: Question
     client: object  # an ApiClient
+    cache: Mapping[str, dict]  # grade.py's: {key of a question: the usable reply}
     repeats: int = 1  # gradings of each story
 
     @property
@@ -167,27 +168,27 @@ class ChatJudge:
     def wrote(self, run: Run) -> bool:
         return run.rows[0].get("model") == f"api:{self.model}"
 
-    def grade(self, stories: Sequence[Story], cache) -> None:
+    def grade(self, stories: Sequence[Story]) -> None:
         """Asks for what the cache lacks. StopAsking if asking must stop; all replies that were paid
         for are in the cache then, too."""
-        missing = self.missing(stories, cache)
+        missing = self.missing(stories)
         random.Random(0).shuffle(missing)  # so that a budget that runs out does not favor a run
         problems = []
         with tqdm(desc=f"{self.name} grades", total=len(missing), disable=None, delay=1) as bar:
-            for _, problem in self.client.map(lambda job: self.ask(*job, cache), missing):
+            for _, problem in self.client.map(lambda job: self.ask(*job), missing):
                 if problem:
                     problems.append(problem)
                 bar.update()
         if problems:
             print(f"{self.name}: {len(problems)} gradings failed: {problems[0]}", file=sys.stderr)
 
-    def missing(self, stories: Sequence[Story], cache) -> list[tuple[Story, int]]:
+    def missing(self, stories: Sequence[Story]) -> list[tuple[Story, int]]:
         jobs = itertools.product(dict.fromkeys(stories), range(self.repeats))
-        return [job for job in jobs if not self.look_up(*job, cache)[0]]
+        return [job for job in jobs if not self.look_up(*job)[0]]
 
-    def scores(self, story: Story, cache) -> dict[str, float] | None:
+    def scores(self, story: Story) -> dict[str, float] | None:
         """Means over the repeats, if the cache has all of them."""
-        gradings = [self.look_up(story, repeat, cache)[0] for repeat in range(self.repeats)]
+        gradings = [self.look_up(story, repeat)[0] for repeat in range(self.repeats)]
         if None in gradings:
             return None
         names = set(gradings[0]).intersection(*gradings)
@@ -198,14 +199,12 @@ class ChatJudge:
         asked = [self.model, self.client.public_url, self.client.extra, messages, repeat]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
-    def look_up(
-        self, story: Story, repeat: int, cache: Mapping[str, dict]
-    ) -> tuple[dict[str, float] | None, list[dict]]:
+    def look_up(self, story: Story, repeat: int) -> tuple[dict[str, float] | None, list[dict]]:
         """(the scores, or None if the cache lacks a reply; the messages to send next)"""
         messages = []
         for question in self.question.texts(story):
             messages.append({"role": "user", "content": question})
-            reply = cache.get(self.key(messages, repeat))
+            reply = self.cache.get(self.key(messages, repeat))
             if reply is None:
                 return None, messages
             text = reply["text"].strip()
@@ -215,7 +214,7 @@ class ChatJudge:
         except UserError:  # usable when it came, as the file's first line named other scores then
             return None, messages[:-1]
 
-    async def ask(self, story: Story, repeat: int, cache) -> None:
+    async def ask(self, story: Story, repeat: int) -> None:
         """Asks until the cache has usable replies to all questions. Each goes to the cache at once,
         so that a killed call loses none. BadReply after too many unusable ones."""
         from nanostories.generation.api_client import BadReply
@@ -223,7 +222,7 @@ class ChatJudge:
         last_question = self.question.texts(story)[-1]
         n_unusable = 0
         while True:
-            scores, messages = self.look_up(story, repeat, cache)
+            scores, messages = self.look_up(story, repeat)
             if scores:
                 return
             check = None
@@ -238,21 +237,21 @@ class ChatJudge:
                     raise
             else:
                 asked = {"judge": self.name, "url": self.client.public_url, "repeat": repeat}
-                cache.add(self.key(messages, repeat), asked | vars(reply))
+                self.cache.add(self.key(messages, repeat), asked | vars(reply))
 
     def preview(
-        self, stories: Sequence[Story], cache, price_in: float, price_out: float
+        self, stories: Sequence[Story], price_in: float, price_out: float
     ) -> tuple[str, float]:
         """For --dry_run: the questions about the first story and the number of requests; their
         approximate cost in dollars."""
-        jobs = self.missing(stories, cache)
+        jobs = self.missing(stories)
         if not jobs:
             return "nothing to ask: everything has been graded", 0.0
         texts = []  # of the requests, each with those of earlier turns
         for story, _ in jobs:
             texts += itertools.accumulate(self.question.texts(story))
         tokens_in = sum(len(gpt2().encode(text)) for text in texts)
-        replies = [reply for reply in cache.values() if reply.get("judge") == self.name]
+        replies = [reply for reply in self.cache.values() if reply.get("judge") == self.name]
         lengths = [reply["tokens_out"] for reply in replies if reply["tokens_out"]]
         length = fmean(lengths or [REPLY_TOKENS])
         source = "as its replies so far" if lengths else "a guess; a thinking model's are longer"

@@ -28,7 +28,8 @@ def client(url: str = "u", **extra) -> SimpleNamespace:
     return SimpleNamespace(public_url=url, extra=extra)
 
 
-JUDGE = ChatJudge("j", OURS, client())
+def judge_of(model: str = "j", asked: SimpleNamespace | None = None, repeats: int = 1) -> ChatJudge:
+    return ChatJudge(model, OURS, asked or client(), {}, repeats)
 
 
 def test_the_judge_sees_the_story_and_the_scores_it_is_asked_for():
@@ -74,28 +75,29 @@ def test_a_question_of_ones_own(tmp_path):
 
 
 def test_the_key_is_the_whole_question():
-    keys = {JUDGE.key([], 0), JUDGE.key([{"content": "x"}], 0), JUDGE.key([], 1)}
-    keys.add(ChatJudge("k", OURS, client()).key([], 0))
-    keys.add(ChatJudge("j", OURS, client("v")).key([], 0))
-    keys.add(ChatJudge("j", OURS, client(temperature=0)).key([], 0))
+    judge = judge_of()
+    keys = {judge.key([], 0), judge.key([{"content": "x"}], 0), judge.key([], 1)}
+    keys.add(judge_of("k").key([], 0))
+    keys.add(judge_of("j", client("v")).key([], 0))
+    keys.add(judge_of("j", client(temperature=0)).key([], 0))
     assert len(keys) == 6
 
 
 def test_a_reply_that_lacks_a_score_which_was_named_later_is_asked_for_again():
-    _, messages = JUDGE.look_up(STORY, 0, {})
-    cache = {JUDGE.key(messages, 0): {"text": '{"grammar": 7}'}}
-    assert JUDGE.look_up(STORY, 0, cache) == (None, messages)
+    judge = judge_of()
+    _, messages = judge.look_up(STORY, 0)
+    judge.cache[judge.key(messages, 0)] = {"text": '{"grammar": 7}'}
+    assert judge.look_up(STORY, 0) == (None, messages)
 
 
 def test_repeated_gradings_are_averaged():
-    judge = ChatJudge("j", OURS, client(), repeats=2)
-    cache = {}
+    judge = judge_of(repeats=2)
     for repeat, changes in enumerate(({}, {"plot": 9, "age_group": "?"})):
-        assert judge.scores(STORY, cache) is None
-        _, messages = judge.look_up(STORY, repeat, cache)
-        cache[judge.key(messages, repeat)] = {"text": json.dumps(GOOD | changes)}
+        assert judge.scores(STORY) is None
+        _, messages = judge.look_up(STORY, repeat)
+        judge.cache[judge.key(messages, repeat)] = {"text": json.dumps(GOOD | changes)}
     # without an age, which one of them lacks
-    assert judge.scores(STORY, cache) == WITHOUT_AGE | {"plot": 7.5}
+    assert judge.scores(STORY) == WITHOUT_AGE | {"plot": 7.5}
 
 
 @pytest.mark.parametrize(
