@@ -9,9 +9,7 @@ OWNER/broken fails.
 import contextlib
 import json
 import re
-import shutil
 import threading
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -29,52 +27,38 @@ REQUEST = re.compile(r"/(?:api/)?(?:(models|datasets)/)?(.+?)/(revision|tree|res
 
 
 class Hub(BaseHTTPRequestHandler):
-    def __init__(self, folder: Path, *args):
-        self.folder = folder
-        super().__init__(*args)
-
     def do_GET(self):
         kind, name, asked, file = REQUEST.fullmatch(urlsplit(self.path).path).groups()
-        repository = self.folder / (kind or "models") / name
+        repository = self.server.folder / (kind or "models") / name
+        path = repository / file
         if repository.name == "broken":
-            self.begin(500, 0, {})
+            self.answer(500, {})
         elif not repository.is_dir():
-            self.begin(404, 0, {"X-Error-Code": "RepoNotFound"})
-        elif asked == "resolve":
-            self.send_file(repository / file)
+            self.answer(404, {"X-Error-Code": "RepoNotFound"})
         elif asked == "revision":
-            self.send_json({"id": name, "sha": COMMIT})
-        else:
+            self.answer(200, {}, json.dumps({"id": name, "sha": COMMIT}).encode())
+        elif asked == "tree":
             files = []
             for path in repository.iterdir():
-                size = path.stat().st_size
-                oid = f"{size}-{path.name}"
-                files.append(dict(type="file", path=path.name, size=size, oid=oid))
-            self.send_json(files)
+                files.append(dict(type="file", path=path.name, size=path.stat().st_size, oid="1"))
+            self.answer(200, {}, json.dumps(files).encode())
+        elif path.exists():
+            # the cache keeps files by their ETags
+            headers = {"ETag": f'"{path.name}"', "X-Repo-Commit": COMMIT}
+            self.answer(200, headers, path.read_bytes())
+        else:
+            self.answer(404, {"X-Error-Code": "EntryNotFound"})
 
     do_HEAD = do_GET
 
-    def begin(self, status: int, length: int, headers: dict) -> None:
+    def answer(self, status: int, headers: dict, body: bytes = b""):
         self.send_response(status)
-        for name, value in (headers | {"Content-Length": length}).items():
-            self.send_header(name, str(value))
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-
-    def send_json(self, content) -> None:
-        body = json.dumps(content).encode()
-        self.begin(200, len(body), {"Content-Type": "application/json"})
-        self.wfile.write(body)
-
-    def send_file(self, path: Path) -> None:
-        if not path.exists():
-            self.begin(404, 0, {"X-Error-Code": "EntryNotFound"})
-            return
-        size = path.stat().st_size
-        headers = {"ETag": f'"{size}-{path.name}"', "X-Repo-Commit": COMMIT}
-        self.begin(200, size, headers)
         if self.command == "GET":
-            with path.open("rb") as file:
-                shutil.copyfileobj(file, self.wfile)
+            self.wfile.write(body)
 
     def log_message(self, *args):
         pass
@@ -83,32 +67,24 @@ class Hub(BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serve(folder: Path):
     """Yields its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Hub, folder)) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        server.folder = folder
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
 
-# ---- Published models, but for their weights ----
+# ---- Published models, but for their weights (and masks: tests/checkpoints) ----
 def write_gpt_neo(repository: Path, width: int, n_layer: int, n_head: int, context: int) -> None:
-    """As the TinyStories models are published: a pickle with masks and head, no tokenizer."""
-    tensors = {}
-    for name, tensor in write_config(repository, context, n_layer, n_head, width).items():
-        tensors[f"transformer.{name}"] = tensor
-    mask = torch.ones(1, 1, context, context, dtype=torch.bool).tril()
-    for layer in range(n_layer):
-        tensors[f"transformer.h.{layer}.attn.attention.bias"] = mask
-        tensors[f"transformer.h.{layer}.attn.attention.masked_bias"] = torch.tensor(-1e9)
-    tensors["lm_head.weight"] = tensors["transformer.wte.weight"]
+    """As the TinyStories models are published: a pickle, no tokenizer."""
+    tensors = write_config(repository, context, n_layer, n_head, width)
     torch.save(tensors, repository / "pytorch_model.bin")
 
 
 def write_gpt2(repository: Path, width: int, n_layer: int, n_head: int, context: int) -> None:
-    """As GPT-2 is: safetensors with masks, without prefix and head; and a tokenizer.json."""
+    """As GPT-2 is: safetensors and a tokenizer.json."""
     gpt2_settings = dict(window_size=context, scale_attention=True, qkv_bias=True)
     tensors = write_config(repository, context, n_layer, n_head, width, **gpt2_settings)
-    for layer in range(n_layer):
-        tensors[f"h.{layer}.attn.bias"] = torch.ones(1, 1, context, context).tril()
     safetensors.torch.save_file(tensors, repository / "model.safetensors")
     save_hf_tokenizer(gpt2(), repository)
 

@@ -14,8 +14,6 @@ from nanostories.generation import decoders
 from nanostories.generation.generation_loop import beam_search, generate
 from nanostories.generation.prompts import Sampling
 from nanostories.kernels.attention import story_starts
-from nanostories.training.config import TrainConfig
-from nanostories.training.state import TrainingState
 
 pytestmark = [
     pytest.mark.gpu,
@@ -84,22 +82,6 @@ def test_loss_and_gradients_of_the_model_are_those_of_a_cpu_and_never_wait_for_t
 
 
 # ---- Training ----
-@pytest.mark.skipif(not HAS_BFLOAT16, reason="in float16 the host waits for the overflow check")
-def test_a_step_never_waits_for_the_device():
-    config = TrainConfig(n_embd=64, optimizer="muon", learning_rate=1e-3, compile=False)
-    model = GPTNeo(GPTNeoConfig(vocab_size=300, block_size=512, n_embd=64)).to("cuda")
-    state = TrainingState(model, config)
-    tokens = torch.randint(300, (2, 513), device="cuda")
-    step = [(tokens[:, :-1], tokens[:, 1:], 0.5)] * 2
-    for mode in ("default", "default", "error", "error"):  # the first two warm up
-        torch.cuda.set_sync_debug_mode(mode)
-        try:
-            train.train_step(state, lambda x, y: model(x, y)[1], step)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-    assert state.step == 4
-
-
 @pytest.fixture
 def losses_of(config, command_line, tmp_path):
     """losses_of(name, ...) -> those in the log of a run on the GPU; at its end a story is told."""

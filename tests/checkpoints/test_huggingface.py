@@ -5,14 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
-import safetensors
 import safetensors.torch
 import torch
 from random_models import random_model, randomize
 from tokenizer_texts import TEXT, count_tokens
 
-from model import GPTNeoConfig
-from nanostories.checkpoints.huggingface import config_from_hf, load_hf, save_hf
+from nanostories.checkpoints.huggingface import load_hf, save_hf
 from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import END_OF_TEXT, Tokenizer, cut
 
@@ -50,14 +48,10 @@ def in_transformers(directory: Path) -> torch.nn.Module:
     return theirs.eval()
 
 
-def save(
-    directory: Path, config: dict, weights: dict | bytes, name: str = "model.safetensors"
-) -> Path:
+def save(directory: Path, config: dict, weights: dict, name: str = "model.safetensors") -> Path:
     directory.mkdir(exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
-    if isinstance(weights, bytes):
-        (directory / name).write_bytes(weights)
-    elif name.endswith(".bin"):
+    if name.endswith(".bin"):
         torch.save(weights, directory / name)
     else:
         safetensors.torch.save_file(weights, directory / name)
@@ -78,15 +72,13 @@ def test_ours_goes_out_and_comes_back(shape, tokenizer, tokens, tmp_path):
     assert again.config == ours.config and not again.training
     assert again.head.weight is again.wte.weight
     torch.testing.assert_close(again.state_dict(), ours.state_dict(), atol=0, rtol=0)
-    with safetensors.safe_open(tmp_path / "out" / "model.safetensors", "pt") as file:
-        assert file.metadata() == {"format": "pt"}
 
 
 NEO_SHAPE = dict(
     max_position_embeddings=BLOCK_SIZE,
     hidden_size=48,
     num_layers=4,
-    num_heads=16,
+    num_heads=8,
     attention_types=[[["global", "local"], 2]],
     window_size=7,
 )
@@ -96,16 +88,16 @@ IDS = dict(vocab_size=VOCAB_SIZE, bos_token_id=0, eos_token_id=0)
 
 @pytest.mark.parametrize("name", ["gpt_neo", "gpt2"])
 @torch.no_grad()
-def test_theirs_comes_in_however_it_was_saved_and_goes_back(name, tokenizer, tokens, tmp_path):
+def test_theirs_comes_in_however_it_was_saved(name, tokens, tmp_path):
     shape = NEO_SHAPE if name == "gpt_neo" else GPT2_SHAPE
     config = transformers.AutoConfig.for_model(name, **shape, **IDS)
     theirs = randomize(transformers.AutoModelForCausalLM.from_config(config))
     theirs.save_pretrained(tmp_path / "theirs")
+    directories = [tmp_path / "theirs"]
     logits = theirs(tokens).logits
     config = theirs.config.to_dict()
+    config.pop("scale_attn_weights", None)  # as in the first files of gpt2
     weights = dict(theirs.state_dict())
-    save_hf(load_hf(tmp_path / "theirs"), tmp_path / "ours", tokenizer)
-    torch.testing.assert_close(in_transformers(tmp_path / "ours")(tokens).logits, logits)
     # Old versions saved the masks as well; see the published TinyStories models and the first files
     # of gpt2.
     attention = "attn.attention" if name == "gpt_neo" else "attn"
@@ -116,33 +108,9 @@ def test_theirs_comes_in_however_it_was_saved_and_goes_back(name, tokenizer, tok
     no_prefix = {name.removeprefix("transformer."): w for name, w in with_masks.items()}
     no_prefix.pop("lm_head.weight")
     for state, file_name in ((with_masks, "pytorch_model.bin"), (no_prefix, "model.safetensors")):
-        directory = save(tmp_path / file_name, config, state, file_name)
+        directories.append(save(tmp_path / file_name, config, state, file_name))
+    for directory in directories:
         torch.testing.assert_close(load_hf(directory)(tokens)[0], logits, atol=1e-4, rtol=0)
-    half = {name: weight.half() for name, weight in weights.items()}
-    ours = load_hf(save(tmp_path / "half", config, half, "pytorch_model.bin"))
-    theirs.load_state_dict(half)  # rounded, in fp32
-    torch.testing.assert_close(ours(tokens)[0], theirs(tokens).logits, atol=1e-4, rtol=0)
-
-
-# As they stand on the hub, but for keys that say nothing of the model
-TINYSTORIES_1M = """{"activation_function": "gelu_new", "architectures": ["GPTNeoForCausalLM"],
-"attention_dropout": 0, "attention_types": [[["global", "local"], 4]], "embed_dropout": 0,
-"hidden_size": 64, "intermediate_size": null, "layer_norm_epsilon": 1e-05,
-"max_position_embeddings": 2048, "model_type": "gpt_neo", "num_heads": 16, "num_layers": 8,
-"resid_dropout": 0, "vocab_size": 50257, "window_size": 256}"""
-PUBLISHED_GPT2 = """{"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
-"attn_pdrop": 0.1, "embd_pdrop": 0.1, "layer_norm_epsilon": 1e-05, "model_type": "gpt2",
-"n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,
-"resid_pdrop": 0.1, "vocab_size": 50257}"""
-
-
-def test_published_configs():
-    # vocab_size, block_size, n_layer, n_head, n_embd, window_size, dropout
-    expected = GPTNeoConfig(50257, 2048, 8, 16, 64, 256)
-    assert config_from_hf(json.loads(TINYSTORIES_1M)) == expected
-    sizes = (50257, 1024, 12, 12, 768, 1024, 0.1)
-    expected = GPTNeoConfig(*sizes, scale_attention=True, qkv_bias=True)
-    assert config_from_hf(json.loads(PUBLISHED_GPT2)) == expected
 
 
 @pytest.fixture
@@ -169,9 +137,7 @@ def test_a_setting_that_model_py_or_the_weights_do_not_have_is_named(parts, tmp_
         (dict(attention_types=None), "attention_types"),
         (dict(attention_types=[[["global"], 1]], num_layers=2), "attention_types"),
         (dict(num_layers="1"), "num_layers"),
-        (dict(num_heads=3), "n_embd"),
         (dict(vocab_size=10**12), "wte.weight"),
-        (dict(hidden_size=32, intermediate_size=None), "k_proj.weight"),
         (dict(num_layers=3, attention_types=[[["global", "local", "global"], 1]]), "h.1."),
     ]:
         assert wrong in refusal(save(tmp_path, config | changes, weights)), changes
@@ -186,9 +152,10 @@ def test_weights_that_do_not_fit(parts, tmp_path):
     }.items():
         message = refusal(save(tmp_path / "x", config, weights | {name: weight}))
         assert message.startswith(f"model.safetensors: {name.removeprefix('transformer.')} ")
-    cut_short = safetensors.torch.save(weights)[:-1]
-    assert "not a readable weights file" in refusal(save(tmp_path / "x", config, cut_short))
-    (tmp_path / "x" / "model.safetensors").unlink()
+    path = tmp_path / "x" / "model.safetensors"
+    path.write_bytes(safetensors.torch.save(weights)[:-1])
+    assert "not a readable weights file" in refusal(tmp_path / "x")
+    path.unlink()
     assert "holds neither" in refusal(tmp_path / "x")
     missing = dict(weights)
     del missing["transformer.h.0.ln_1.bias"]

@@ -87,37 +87,25 @@ def test_output_and_gradients_equal_the_formula(D, dtype, tolerance):
     assert_as_written_out_in_all_shapes(D, dtype, tolerance)
 
 
-def test_a_story_starts_at_its_end_of_text():
-    tokens = torch.tensor([[0, 5, 6, 0, 7, 8, 0, 0], [5, 6, 7, 8, 5, 6, 7, 0]])
-    starts = story_starts(tokens, end_of_text=0)
-    assert starts.tolist() == [[0, 0, 0, 3, 3, 3, 6, 7], [0, 0, 0, 0, 0, 0, 0, 7]]
-    assert starts.dtype == torch.int32
-
-
 @needs_kernels
-def test_any_strides_reach_the_kernel():
+@pytest.mark.parametrize("order", [(0, 1, 2, 4, 3), (4, 3, 2, 1, 0)])
+def test_any_strides_reach_the_kernel(order):
     """GPT-2 scales q, which then lies elsewhere than k and v; the gradient comes in any layout,
     too."""
     torch.manual_seed(0)
-    q, k, v = (x.requires_grad_() for x in torch.randn(2, 30, 3, 2, 8).unbind(2))
-    q = q * 0.35
-    k = k.transpose(1, 2).contiguous().transpose(1, 2)  # heads last
-    v = v.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)  # D not contiguous
-    upstream = torch.randn(2, 2, 8, 30).permute(0, 3, 1, 2)
-    results = []
-    for function in (attend, written_out):
-        y = function(q, k, v, window=7).float()
-        results.append([y, *torch.autograd.grad(y, (q, k, v), upstream)])
-    torch.testing.assert_close(*results, atol=1e-5, rtol=1e-4)
+    qkv = random_qkv(2, 30, 2, 8).permute(order).contiguous().permute(order)
+
+    def attend_elsewhere(q, *others):
+        return attend(q.contiguous(), *others)
+
+    assert_as_written_out(qkv, 7, None, 1e-5, attend_elsewhere)
 
 
 @pytest.mark.usefixtures("implementation")
 def test_large_logits_do_not_overflow():
     """GPT-Neo does not scale its logits: a trained head can reach hundreds."""
     torch.manual_seed(0)
-    q, k, v = 20 * torch.randn(3, 1, 60, 2, 16)
-    expected = written_out(q, k, v, 60).float()
-    torch.testing.assert_close(attend(q, k, v, 60), expected, atol=1e-4, rtol=1e-4)
+    assert_as_written_out(20 * torch.randn(1, 60, 3, 2, 16), 60, None, 1e-3)
 
 
 @needs_kernels
@@ -129,28 +117,26 @@ def test_the_operators_keep_pytorchs_rules():
         torch.library.opcheck(attention.attention, (q, k, v, visibility(q, 7, starts)))
 
 
-def test_dropout_drops_attention_weights_and_keeps_their_mean():
+def test_dropout_drops_attention_weights():
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 1, 30, 2, 8)
     visible = visibility(q, 5, dropout=0.5)
-    dropped = torch.stack([causal_attention(q, k, v, visible, 0.5) for _ in range(1000)])
+    dropped = causal_attention(q, k, v, visible, 0.5)
     plain = written_out(q, k, v, 5)
-    assert (dropped[0] - plain).norm() > 0.1 * plain.norm() > (dropped.mean(0) - plain).norm()
+    assert (dropped - plain).norm() > 0.1 * plain.norm()
 
 
-@pytest.mark.parametrize("width, padded, window", [(4, 8, 7), (16, 16, 40), (20, 24, 40)])
-def test_what_a_gpu_runs(monkeypatch, width, padded, window):
+def test_a_gpu_gets_heads_in_steps_of_eight(monkeypatch):
     """With fake tensors: which function is called, not what it computes."""
-    calls = []
+    widths = []
 
-    def sdpa(q, k, v, mask, dropout, is_causal, scale):
-        calls.append((q.shape, mask is not None, is_causal))
+    def sdpa(q, *_, scale):
+        widths.append(q.size(3))
         return torch.empty(q.shape)  # on a CPU, as PyTorch may be built without CUDA
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", sdpa)
-    monkeypatch.setattr(attention, "uses_cpp", lambda *_: False)
     with FakeTensorMode():
-        visible = visibility(torch.empty(2, 40, 3, width), window)
-        q = torch.empty(2, 40, 3, width, device="cuda", dtype=torch.bfloat16)
-        assert causal_attention(q, q, q, visible).shape == q.shape
-    assert calls == [((2, 3, 40, padded), window < 40, window >= 40)]
+        for width in (4, 16, 20):
+            q = torch.empty(2, 40, 3, width, device="cuda")
+            assert causal_attention(q, q, q, None).shape == q.shape
+    assert widths == [8, 16, 24]

@@ -5,16 +5,15 @@ import functools
 import platform
 
 import pytest
+import test_cross_entropy
+import test_gelu
 import torch
-import torch.nn.functional as F
 from random_models import random_model
 from test_attention import PRECISIONS, assert_as_written_out_in_all_shapes
 
 from nanostories.generation.decoders import make_decoder
 from nanostories.kernels import compile_cpp, cpu_features
 from nanostories.kernels.cpu_features import InstructionSet
-from nanostories.kernels.cross_entropy import cross_entropy_
-from nanostories.kernels.gelu import gelu
 
 # "x86-64" has registers of four floats, as NEON.
 CLASSES = {"x86-64": InstructionSet("x86-64", needs=[], compiler_flags=["-march=x86-64"])}
@@ -35,30 +34,9 @@ def test_kernels_for_this_class_of_processors(monkeypatch, isa, dtype, tolerance
     if compile_cpp.library("cpu_cross_entropy") is None:
         pytest.skip("no C++ compiler that builds it")
     assert_as_written_out_in_all_shapes(6, dtype, tolerance)
-    check_cross_entropy(dtype, tolerance)
-    check_gelu(dtype, tolerance)
+    test_cross_entropy.assert_exact(*test_cross_entropy.random_inputs(5, 203), dtype, tolerance)
+    test_gelu.assert_exact((5, 203), dtype, tolerance)
     check_decoding(dtype, tolerance)
-
-
-def check_cross_entropy(dtype, tolerance):
-    logits = 5 * torch.randn(5, 203).to(dtype)
-    targets = torch.tensor([3, 202, -100, 0, 17])
-    reference = logits.float().requires_grad_()
-    losses = F.cross_entropy(reference, targets, reduction="none")
-    losses.sum().backward()
-    torch.testing.assert_close(cross_entropy_(logits, targets), losses)
-    torch.testing.assert_close(logits.float(), reference.grad, atol=tolerance, rtol=tolerance)
-
-
-def check_gelu(dtype, tolerance):
-    x = torch.randn(5, 203).to(dtype).requires_grad_()
-    exact_x = x.detach().double().requires_grad_()
-    y = gelu(x)
-    exact = F.gelu(exact_x, approximate="tanh")
-    torch.testing.assert_close(y.double(), exact, atol=tolerance, rtol=tolerance)
-    y.sum().backward()
-    exact.sum().backward()
-    torch.testing.assert_close(x.grad.double(), exact_x.grad, atol=tolerance, rtol=tolerance)
 
 
 @torch.inference_mode()

@@ -86,11 +86,11 @@ def test_windows_hold_the_text_and_its_successors_that_count():
 def test_every_micro_batch_has_its_own_dropout():
     corpus = corpus_of(np.zeros(200))
     drawn = set()
-    for seed, rank, step in itertools.product(range(3), range(2), range(5)):
-        config = TrainConfig(dropout=0.1, block_size=8, batch_size=2, grad_accum_steps=4, seed=seed)
+    for seed, rank, step in itertools.product(range(2), range(2), range(3)):
+        config = TrainConfig(block_size=8, batch_size=2, grad_accum_steps=4, seed=seed)
         for _ in Batches(corpus, config, Ranks(rank, 2)).for_step(step):
             drawn.add(torch.rand(1).item())
-    assert len(drawn) == 3 * 5 * 4
+    assert len(drawn) == 2 * 3 * 4
 
 
 def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(instruct_data_dir):

@@ -10,38 +10,27 @@ from model import GPTNeo, GPTNeoConfig
 from nanostories.training.config import TrainConfig
 from nanostories.training.optimizers import Muon, learning_rate, make_optimizers
 from nanostories.variants import MODELS
-from train import TrainingState, train_step
+from train import TrainingState, loss_and_gradients, train_step
 
 TOKENS = torch.randint(50, (6, 17), generator=torch.manual_seed(0))
 
 
-def weights_with_gradients(shape: tuple[int, int]) -> list[torch.nn.Parameter]:
-    torch.manual_seed(0)
-    weights = [torch.nn.Parameter(torch.randn(shape)) for _ in range(3)]
-    for weight in weights:
-        weight.grad = torch.randn(shape)
-    return weights
-
-
 @pytest.mark.parametrize("shape", [(64, 16), (16, 64)])
 def test_muon_equals_pytorchs(shape):
+    torch.manual_seed(0)
     config = TrainConfig(learning_rate=0.02, weight_decay=0.1, beta1=0.95)
     settings = dict(lr=0.02, weight_decay=0.1, momentum=0.95)
-    ours, theirs, before = (weights_with_gradients(shape) for _ in range(3))
+    ours = [torch.nn.Parameter(torch.randn(shape)) for _ in range(3)]
+    theirs = copy.deepcopy(ours)
     our_muon = Muon([ours], config, torch.bfloat16)
     their_muon = torch.optim.Muon(theirs, adjust_lr_fn="match_rms_adamw", **settings)
-    for step in range(4):
-        if step == 2:  # saved and restored
-            state = our_muon.state_dict()
-            our_muon = Muon([ours], config, torch.bfloat16)
-            our_muon.load_state_dict(state)
+    for _ in range(4):
+        for a, b in zip(ours, theirs):
+            a.grad = torch.randn(shape)
+            b.grad = a.grad.clone()  # Muon writes to it
         our_muon.step()
         their_muon.step()
-        for a, b in zip(ours, theirs):
-            a.grad = b.grad = torch.sin(7 * a.grad + step)  # something new
-    for a, b, c in zip(ours, theirs, before):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
-        assert (a - c).abs().mean() > 0.01  # about 4 steps of 0.2 * lr
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
 
 
 def test_learning_rate_warms_up_stays_and_falls():
@@ -69,18 +58,20 @@ def test_every_weight_has_one_optimizer_and_vectors_do_not_decay(name, architect
     model.blocks[0].filters = torch.nn.Parameter(torch.ones(2, 3, 4, 5))
     optimizers = make_optimizers(model, TrainConfig(optimizer=name, beta1=0.8, beta2=0.99))
     assert optimizers[-1].defaults["betas"] == (0.8, 0.99)
-    trained = []
-    by_muon = set()
+    found = {}
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            trained += group["params"]
             for parameter in group["params"]:
-                assert group["weight_decay"] == (0.1 if parameter.dim() >= 2 else 0.0)
-            if type(optimizer) is Muon:
-                by_muon.update(group["params"])
-    assert sorted(map(id, trained)) == sorted(map(id, model.parameters()))
+                assert parameter not in found
+                found[parameter] = (type(optimizer), group["weight_decay"])
+    expected = {}
+    for parameter in model.parameters():
+        decay = 0.1 if parameter.dim() >= 2 else 0.0
+        expected[parameter] = (torch.optim.AdamW, decay)
     if name == "muon":
-        assert by_muon == {p for p in model.blocks.parameters() if p.dim() == 2}
+        matrices = [p for p in model.blocks.parameters() if p.dim() == 2]
+        expected |= dict.fromkeys(matrices, (Muon, 0.1))
+    assert found == expected
 
 
 @pytest.mark.parametrize("where", ["blocks.0.qkv.weight", "ln_f.bias"])
@@ -101,29 +92,13 @@ def test_in_float16_an_overflow_in_one_optimizers_gradients_skips_the_step_of_al
     assert state.scaler.get_scale() == scale / 2 and state.step == 2
 
 
-@pytest.mark.parametrize("cuda_graphs", [False, True])
-def test_a_step_adds_up_its_micro_batches_also_where_a_graph_overwrites_its_gradients(
-    monkeypatch, cuda_graphs
-):
-    """With cuda_graphs each micro-batch writes its gradients where the one before it wrote them."""
-    whole = [(TOKENS[:, :-1], TOKENS[:, 1:], 1.0)]
-    micro_batches = [(part[:, :-1], part[:, 1:], 1 / 3) for part in TOKENS.split(2)]
-    compute = torch.autograd.grad
-    places = []
-
-    def replay(loss, parameters):
-        gradients = compute(loss, parameters)
-        if not places:
-            places.extend(gradients)
-        torch._foreach_copy_(places, gradients)
-        return list(places)
-
-    results = []
-    config = TrainConfig(dtype="float32", compile=False, cuda_graphs=cuda_graphs)
-    for step in (whole, micro_batches):
-        state = TrainingState(small_model(), config)
-        train_step(state, lambda *batch, model=state.model: model(*batch)[1], step)
-        results.append(state.sums)
-        if cuda_graphs:
-            monkeypatch.setattr(torch.autograd, "grad", replay)
-    torch.testing.assert_close(*results, rtol=1e-4, atol=0)  # loss and norm of the gradient
+def test_gradients_are_added_before_a_graph_overwrites_them(monkeypatch):
+    """Each micro-batch writes its gradients where the one before it wrote them. (Without a graph:
+    test_train.py, the first step)"""
+    place = torch.zeros(())
+    monkeypatch.setattr(torch.autograd, "grad", lambda loss, _: [place.copy_(loss)])
+    config = TrainConfig(dtype="float32", compile=False, cuda_graphs=True)
+    state = TrainingState(small_model(), config)
+    micro_batches = [(torch.tensor(loss), None, 0.5) for loss in (1.0, 2.0, 4.0)]
+    _, (gradient,) = loss_and_gradients(state, lambda loss, _: loss, micro_batches)
+    assert gradient == 3.5

@@ -3,7 +3,6 @@ stopped."""
 
 import resource
 import signal
-import weakref
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ from nanostories.checkpoints.checkpoint import kept_checkpoints, load_checkpoint
 from nanostories.cli import UserError
 from nanostories.files import lock
 from nanostories.kernels import cpu_features
-from nanostories.training import start_from
 from nanostories.training.config import TrainConfig
 from nanostories.training.run_directory import partly_trained
 from train import train
@@ -84,27 +82,6 @@ def stop_in(monkeypatch):
     return arrange
 
 
-def test_a_resumed_run_holds_its_weights_once(config, monkeypatch):
-    """Its checkpoint's are copied, and freed before the first step."""
-    loaded = []
-    load_checkpoint = start_from.load_checkpoint
-
-    def note_tensors(path):
-        checkpoint = load_checkpoint(path)
-        loaded.extend(weakref.ref(tensor) for tensor in checkpoint["model"].values())
-        return checkpoint
-
-    def train_step(*_):
-        assert loaded and not any(tensor() is not None for tensor in loaded)
-        raise EOFError  # enough is known
-
-    run_of(config, max_steps=10)
-    monkeypatch.setattr(start_from, "load_checkpoint", note_tensors)
-    monkeypatch.setattr(train_module, "train_step", train_step)
-    with pytest.raises(EOFError):
-        run_of(config, resume=True)
-
-
 def test_a_stopped_run_ends_its_step_saves_and_goes_on_exactly(config, reference, stop_in):
     stop_in(7, signal.SIGINT)
     run, ended = train(TrainConfig(**config | LONGER), resume=False)
@@ -115,6 +92,16 @@ def test_a_stopped_run_ends_its_step_saves_and_goes_on_exactly(config, reference
         run_of(config, resume=True, **LONGER)
         assert partly_trained(run) == ""
         assert_same_run(run, reference)
+
+
+def test_the_end_of_a_run_is_evaluated_whenever_it_comes(config, stop_in):
+    stop_in(7)
+    run, _ = train(TrainConfig(**config), resume=False)
+    run_of(config, resume=True, max_steps=5)  # it has 8 already
+    bigrams_alone = run_of(config, name="bigrams", bigram_init=0.1, max_minutes=1e-9)
+    for path, step in ((run, "9"), (bigrams_alone, "1")):
+        last = log_of(path)[-1]
+        assert last["step"] == step and last["val_loss"] and partly_trained(path) == ""
 
 
 def test_a_run_that_is_made_longer_equals_one_in_a_piece(config):
