@@ -7,7 +7,6 @@ import json
 import socket
 import threading
 import time
-import zlib
 from collections.abc import Callable
 
 import heuristic_judge
@@ -46,12 +45,6 @@ class FaultyJudge(heuristic_judge.Handler):
         error = dict(error=dict(message=message, code=code))
         self.send(status, json.dumps(error).encode(), headers=headers)
 
-    def page_fault(self, status: int):
-        """What a proxy says of a server that is down."""
-        self.send(
-            status, b"<html><h1>Bad Gateway</h1></html>", headers={"Content-Type": "text/html"}
-        )
-
     def hang_fault(self):
         self.server.over.wait()
         self.close_connection = True
@@ -60,8 +53,9 @@ class FaultyJudge(heuristic_judge.Handler):
         self.close_connection = True
         self.connection.shutdown(socket.SHUT_RDWR)
 
-    def raw_fault(self, body: bytes):
-        self.send(200, body)
+    def raw_fault(self, body: bytes, status: int = 200):
+        """Such as what a proxy says of a server that is down."""
+        self.send(status, body)
 
     def drip_fault(self, seconds: float):
         """An answer that never ends, and is never silent for longer than this."""
@@ -103,43 +97,6 @@ def refusal_of(request: dict, *names: str) -> Fault:
         if name in request:
             return "status", 400, {}, f"Unsupported parameter: '{name}' is not supported."
     return None
-
-
-class Misbehavior:
-    """A fault function: what an endpoint gets wrong, now and then. `text` is what it says
-    otherwise. It refuses one prompt in 50 and `seed`, and takes 40 requests a second."""
-
-    def __init__(self, text: Callable[[dict], str]):
-        self.text = text
-        self.times = []
-        self.lock = threading.Lock()
-
-    def refuses(self, request: dict) -> bool:
-        return zlib.crc32(request["messages"][-1]["content"].encode()) % 50 == 0
-
-    def __call__(self, number: int, request: dict) -> Fault:
-        with self.lock:
-            now = time.monotonic()
-            self.times = [time for time in self.times if time > now - 1] + [now]
-            if len(self.times) > 40:
-                return "status", 429, {"Retry-After": "1"}
-        if self.refuses(request):
-            return "status", 400, {}, "filtered", "content_filter"
-        refused = refusal_of(request, "max_tokens", "seed")
-        text = self.text(request)
-        faults = {
-            3: ("say", f"<think>Hm, what now?</think>\n{text}"),
-            5: ("say", f"Hm, what now?</think>\n{text}"),
-            7: ("say", "<think>Hm, what", "length"),
-            11: ("say", ""),
-            13: ("say", text[: len(text) // 2], "length"),
-            17: ("say", [dict(type="text", text=text)]),
-            19: ("page", 502),
-            23: ("drop",),
-            29: ("say", None, "stop", "I cannot help with that."),
-            31: ("hang",),
-        }
-        return refused or faults.get(number % 37, ("say", text))
 
 
 class Server(http.server.ThreadingHTTPServer):

@@ -1,6 +1,5 @@
 """
-A hub on this machine, which huggingface_hub downloads from as from huggingface.co, and models of
-random weights in the files of the published ones.
+A hub on this machine, which huggingface_hub downloads from as from huggingface.co.
 
 FOLDER/models/OWNER/NAME and FOLDER/datasets/OWNER/NAME are its repositories. Whatever is asked of
 OWNER/broken fails.
@@ -13,14 +12,6 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
-
-import safetensors.torch
-import torch
-
-from model import GPTNeo, GPTNeoConfig
-from nanostories.checkpoints.huggingface import config_to_hf, hf_tensors, save_hf_tokenizer
-from nanostories.corpus.tokenizer import gpt2
-from nanostories.files import write_json
 
 COMMIT = "1" * 40
 REQUEST = re.compile(r"/(?:api/)?(?:(models|datasets)/)?(.+?)/(revision|tree|resolve)/[^/]+/?(.*)")
@@ -72,28 +63,3 @@ def serve(folder: Path):
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
-
-
-# ---- Published models, but for their weights (and masks: tests/checkpoints) ----
-def write_gpt_neo(repository: Path, width: int, n_layer: int, n_head: int, context: int) -> None:
-    """As the TinyStories models are published: a pickle, no tokenizer."""
-    tensors = write_config(repository, context, n_layer, n_head, width)
-    torch.save(tensors, repository / "pytorch_model.bin")
-
-
-def write_gpt2(repository: Path, width: int, n_layer: int, n_head: int, context: int) -> None:
-    """As GPT-2 is: safetensors and a tokenizer.json."""
-    gpt2_settings = dict(window_size=context, scale_attention=True, qkv_bias=True)
-    tensors = write_config(repository, context, n_layer, n_head, width, **gpt2_settings)
-    safetensors.torch.save_file(tensors, repository / "model.safetensors")
-    save_hf_tokenizer(gpt2(), repository)
-
-
-def write_config(repository: Path, *shape: int, **settings) -> dict[str, torch.Tensor]:
-    """Writes config.json; returns random weights of that shape, by their names in transformers."""
-    config = GPTNeoConfig(gpt2().vocab_size, *shape, **settings)
-    repository.mkdir(parents=True)
-    write_json(repository / "config.json", config_to_hf(config))
-    torch.manual_seed(0)
-    model = GPTNeo(config).requires_grad_(False)
-    return {name: tensor.contiguous() for name, tensor in hf_tensors(model).items()}

@@ -17,6 +17,18 @@ def sample_py(command_line, tmp_path):
 
 
 @pytest.fixture
+def sampled(sample_py):
+    """As sample_py, which must succeed -> what it printed."""
+
+    def call(flags: str) -> str:
+        code, printed = sample_py(flags)
+        assert code == 0, code
+        return printed.out
+
+    return call
+
+
+@pytest.fixture
 def corpus(tmp_path):
     """data/tiny: 12 validation stories and the other 28 of these stories for training."""
     from planted import write_corpus  # here, as it takes a while to import
@@ -27,8 +39,9 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def endpoint(monkeypatch):
-    """endpoint.fault = lambda number, request: ("say", text) makes it write `text`."""
-    with serve() as server:
+    """It writes "a time."; endpoint.fault = lambda number, request: ("say", text) makes it write
+    `text`."""
+    with serve(lambda number, request: ("say", "a time.")) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("OPENAI_API_KEY", "secret")
         yield server

@@ -3,7 +3,7 @@
 import pytest
 
 import instruct
-from nanostories.corpus.word_forms import is_nearest, uses_word
+from nanostories.corpus.word_forms import uses_word
 from nanostories.generation import prompts as prompts_module
 from nanostories.generation.prompts import Prompt, evaluation_prompts, unseen_word_prompts
 from nanostories.generation.samples_file import write_rows
@@ -62,18 +62,16 @@ def test_true_stories_follow_and_stories_for_others_do_not(prompts, tmp_path):
             assert row["share"] >= 0.95
             if "dialogue" not in name:
                 assert max(row["other prompts"], shifted[name]["share"]) < 0.35
-    asked = [prompt.row()["instruction"] for prompt in prompts]
-    n_sentences = sum("sentence" in fields for fields in asked)
-    assert follows["sentence, verbatim"]["prompts"] == n_sentences
 
 
 def test_a_prompt_counts_once_and_silence_fails(prompts, tmp_path):
     """Half of the completions of each prompt are true, the others are empty."""
-    samples(tmp_path / "half" / "samples/eval.jsonl", prompts, ([p.reference, ""] for p in prompts))
-    samples(tmp_path / "once" / "samples/eval.jsonl", prompts, ([""] for p in prompts))
-    half = measured(tmp_path / "half")["words: all"]
-    silent = measured(tmp_path / "once")
-    assert half["share"] == 0.5 and half["prompts"] == silent["words: all"]["prompts"]
+    samples(tmp_path / "samples/eval.jsonl", prompts, ([p.reference, ""] for p in prompts))
+    half = measured(tmp_path)["words: all"]
+    assert half["share"] == 0.5 and half["true stories"] == 1
+    samples(tmp_path / "samples/eval.jsonl", prompts, ([""] for p in prompts))
+    silent = measured(tmp_path)
+    assert silent["words: all"]["prompts"] == half["prompts"]
     assert silent["words: all"]["share"] == silent["dialogue"]["share"] == 0
     # chance: all of some 80 summaries fit alike
     assert 0 < silent["summary: nearest"]["share"] < 1 / 70
@@ -89,64 +87,40 @@ def test_what_no_rule_can_tell_is_left_out(tmp_path):
     assert found["words: all"]["true stories"] is None
 
 
-def test_command_line(prompts, tmp_path, command_line):
+def test_command_line(tmp_path, command_line):
     instruct_py = command_line(instruct, tmp_path)
     for name in ("a", "b/warm"):
-        true = [[prompt.reference] for prompt in prompts]
-        samples(tmp_path / "out" / name / "samples/eval.jsonl", prompts, true)
+        path = tmp_path / "out" / name / "samples/eval.jsonl"
+        samples(path, [Prompt("Words: a\nStory:")], [["A dog."]])
     printed = instruct_py("out/a", "out/b")[1].out
     result = load(tmp_path / "out" / "instruct.json")
-    assert to_text(result) in printed and "wrote out/instruct.json" in printed
+    assert to_text(result) in printed
     assert set(result.sources) == {"a/samples/eval.jsonl", "b/warm/samples/eval.jsonl"}
-    rows = result.tables[0].rows
-    assert {row["run"] for row in rows} == {"a, eval", "b/warm, eval"} and len(rows) > 12
-    assert (tmp_path / "out" / "instruct.png").stat().st_size > 10_000
-    samples(tmp_path / "out/a/samples/eval.jsonl", [Prompt("no header")], [[""]])
-    code, _ = instruct_py("out/a")
-    assert "out/a" in code and "\n" not in code
-
-
-def test_the_nearest_summary():
-    """Words in every summary weigh nothing; rare ones most; ties share."""
-    summaries = ["A fox hides.", "A frog hides.", "A fox sleeps in the barn."]
-    assert is_nearest("A frog hides.", "The frog was hiding.", summaries) == 1
-    assert is_nearest("A fox hides.", "The frog was hiding.", summaries) == 0
-    assert is_nearest("A fox hides.", "A fox and a frog were hiding.", summaries) == 1 / 2
+    assert {row["run"] for row in result.tables[0].rows} == {"a, eval", "b/warm, eval"}
+    assert (tmp_path / "out" / "instruct.png").exists()
+    samples(path, [Prompt("no header")], [[""]])
+    code, _ = instruct_py("out/b")
+    assert "out/b" in code and "\n" not in code
 
 
 # ---- Unseen words ----
-@pytest.fixture
-def word_list(tmp_path, monkeypatch):
+def test_words_that_no_training_story_has_are_measured_against_stories_for_other_prompts(
+    instruct_data_dir, tmp_path, monkeypatch
+):
     """Built-in stories tell of cakes, hiding and little animals."""
     path = tmp_path / "words.txt"
-    path.write_text(
-        "nouns: cake zeppelin\n  quokka\n\nverbs: hide yodel zap\n\nadjectives: little\n  zany"
-        " zebraic"
-    )
+    nouns = "nouns: cake zeppelin\n  quokka"
+    path.write_text(f"{nouns}\n\nverbs: hide yodel zap\n\nadjectives: little\n  zany zebraic")
     monkeypatch.setattr(prompts_module, "UNSEEN_WORDS", path)
-
-
-def words_asked(prompts) -> list[list[str]]:
-    return [prompt.row()["instruction"]["words"] for prompt in prompts]
-
-
-def test_headers_of_words_that_no_training_story_has(word_list, instruct_data_dir):
     directory = instruct_data_dir / "builtin-instruct"
-    asked = words_asked(unseen_word_prompts(directory, 2, seed=0))
-    assert sorted(map(sorted, zip(*asked))) == [
-        ["quokka", "zeppelin"],
-        ["yodel", "zap"],
-        ["zany", "zebraic"],
-    ]
+    prompts = unseen_word_prompts(directory, 2, seed=0)
+    asked = [prompt.row()["instruction"]["words"] for prompt in prompts]
+    nouns, verbs, adjectives = zip(*asked)
+    assert {*nouns} == {"quokka", "zeppelin"} and {*verbs} == {"yodel", "zap"}
+    assert {*adjectives} == {"zany", "zebraic"}
     with pytest.raises(ValueError, match=f"{directory.name}: .* 2 of the nouns"):
         unseen_word_prompts(directory, 3, seed=0)
-
-
-def test_unseen_words_are_measured_against_stories_for_other_prompts(
-    word_list, instruct_data_dir, tmp_path
-):
-    prompts = unseen_word_prompts(instruct_data_dir / "builtin-instruct", 2, seed=0)
-    told = [[f"The {noun} {verb}s."] for noun, verb, _ in words_asked(prompts)]
+    told = [[f"The {noun} {verb}s."] for noun, verb, _ in asked]
     samples(tmp_path / "samples/unseen.jsonl", prompts, told, split="unseen")
     found = measured(tmp_path)
     assert found.keys() == {"unseen words: all", "unseen words: each"}

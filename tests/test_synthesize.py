@@ -5,10 +5,11 @@ import re
 import subprocess
 import sys
 import time
+import zlib
 from collections import Counter
 
 import pytest
-from faulty_endpoint import Misbehavior, serve
+from faulty_endpoint import refusal_of, serve
 
 import synthesize
 from nanostories.files import read_json_lines
@@ -21,13 +22,31 @@ PRICES = ("--price_in", "1000", "--price_out", "1000", "--max_new_tokens", "100"
 
 
 def story_of(request: dict) -> str:
-    """Has what synthesize.py asks for, and differs for each request."""
+    """Has what synthesize.py asks for, and differs for each request; begins as refusals do."""
     words = re.findall(r'the (?:verb|noun|adjective) "(.*?)"', request["messages"][-1]["content"])
-    return f'"Look!" said Tim, number {request.get("seed")}. He saw {", ".join(words)}. {FILLER}'
+    return f'"I cannot sleep," said Tim, {request.get("seed")}. He saw {", ".join(words)}. {FILLER}'
 
 
 def tell(number: int, request: dict):
     return "say", story_of(request)
+
+
+def is_filtered(request: dict) -> bool:
+    return zlib.crc32(request["messages"][-1]["content"].encode()) % 20 == 0
+
+
+def misbehave(number: int, request: dict):
+    """What an endpoint gets wrong, now and then."""
+    if is_filtered(request):
+        return "status", 400, {}, "filtered", "content_filter"
+    faults = {
+        5: ("say", ""),
+        7: ("say", "Once", "length"),
+        9: ("raw", b"<html>Bad Gateway</html>", 502),
+        11: ("drop",),
+        13: ("hang",),
+    }
+    return refusal_of(request, "seed") or faults.get(number % 20) or tell(number, request)
 
 
 @pytest.fixture
@@ -35,13 +54,16 @@ def write(tmp_path, command_line):
     """Calls synthesize.py -> its error message, or what it printed."""
     run = command_line(synthesize, tmp_path)
 
-    def call(server, *flags: str) -> str:
+    def arguments(server, *flags) -> list[str]:
         place = ("--base_url", server.url, "--data_dir", tmp_path, "--name", "mine")
-        code, printed = run(
-            "--model", "m", "--stories", 8, "--concurrency", 2, *place, "--timeout", 600, *flags
-        )
+        common = ("--model", "m", "--stories", 8, "--concurrency", 2, "--timeout", 600)
+        return list(map(str, (*place, *common, *flags)))
+
+    def call(server, *flags) -> str:
+        code, printed = run(*arguments(server, *flags))
         return str(code) if code else printed.out
 
+    call.arguments = arguments
     call.stories = lambda name="mine": {
         row["index"]: row for row in read_json_lines(tmp_path / name / "stories.jsonl")
     }
@@ -57,12 +79,12 @@ def test_each_story_has_its_own_words_and_is_asked_for_until_it_is_there(write):
         assert "python prepare.py --input" in write(server, "--concurrency", 1)
         before = write.stories()
         assert list(before) == list(range(8)) and len(write.rejected()) == 8
-        write(server, "--stories", "10", "--concurrency", 1)
+        write(server, "--stories", 10, "--model", "m", "n")
+        assert {request["model"] for request in server.requests} == {"m", "n"}
         after = write.stories()
-        assert len(server.requests) == 20 and before.items() <= after.items()
+        assert before.items() <= after.items()
         assert len({tuple(row["words"]) for row in after.values()}) == 10
-        for flags in (("--seed", "1"), ("--plain",)):
-            assert "choose another --name" in write(server, *flags)
+        assert "choose another --name" in write(server, "--seed", 1)
         assert len(server.requests) == 20
 
 
@@ -73,86 +95,51 @@ TOO_SHORT = [
     "กี่ปุ้ง " * 9,  # 36 characters with their marks
 ]
 REFUSALS = [
-    "I'm sorry, but I cannot write stories about this. " + FILLER,
-    "I’m really sorry, but this is not something that I can help with. " + FILLER,
-    "Thank you for asking! As a language model, I am unable to do this. " + FILLER,
-    "I must decline to write this. " + FILLER,
+    "I'm sorry, but I cannot write stories about this.",
+    "I’m really sorry, but this is not something that I can help with.",
+    "Thank you for asking! As a language model, I am unable to do this.",
+    "I must decline to write this.",
 ]
 
 
 @pytest.mark.parametrize(
-    "said, flags, reason",
+    "said, flag, reason",
     [
-        *[((text,), ("--plain",), "shorter than 40 words") for text in TOO_SHORT],
-        *[((text,), ("--plain",), "a refusal") for text in REFUSALS],
-        (("A story without any of it. " + FILLER,), (), "without all of its words"),
-        (("A story. " + FILLER,), ("--summaries", "--plain"), "without a summary"),
-        (("A story. " + FILLER, "length"), ("--plain",), "cut off at the limit of tokens"),
-        (("<think>It must have a",), (), "an empty reply (finish_reason: stop)"),
+        *[((text,), "--plain", "shorter than 40 words") for text in TOO_SHORT],
+        *[((f"{text} {FILLER}",), "--plain", "a refusal") for text in REFUSALS],
+        ((FILLER,), "--seed=0", "without all of its words"),
+        ((FILLER,), "--summaries", "without a summary"),
+        ((FILLER, "length"), "--plain", "cut off at the limit of tokens"),
+        (("",), "--plain", "an empty reply (finish_reason: stop)"),
     ],
 )
-def test_what_is_no_story_is_kept_aside_and_asked_for_twice_again(write, said, flags, reason):
+def test_what_is_no_story_is_kept_aside_and_asked_for_twice_again(write, said, flag, reason):
     with serve(lambda number, request: ("say", *said)) as server:
         for _ in range(2):
-            assert "no stories" in write(server, "--stories", "2", *flags)
+            assert "no stories" in write(server, "--stories", 2, flag)
         assert len(server.requests) == 6 == len({request["seed"] for request in server.requests})
     assert {row["rejected"] for row in write.rejected()} == {reason} and not write.stories()
 
 
-STORIES = [
-    "从前有一只小狗。" * 6,
-    "กาลครั้งหนึ่งนานมาแล้วมีสุนัขตัวเล็กตัวหนึ่ง" * 2,
-    "एक बिल्ली थी। " * 20,
-    '"I cannot sleep," said Tim. ' + FILLER,
-]
+def test_a_summary_is_asked_for_and_cut_off(write):
+    said = f"{FILLER}\n\nSummary: Tim looks."
+    with serve(lambda number, request: ("say", said)) as server:
+        write(server, "--summaries", "--plain", "--stories", 1)
+    (row,) = write.stories().values()
+    assert row["text"] == FILLER.strip() and row["summary"] == "Tim looks."
+    assert row["sentence"] in FILLER
 
 
-@pytest.mark.parametrize("text", STORIES)
-def test_forty_words_in_any_script(write, text):
-    with serve(lambda number, request: ("say", f"<think>?</think>{text}")) as server:
-        write(server, "--plain", "--stories", 1)
-    assert {row["text"] for row in write.stories().values()} == {text.strip()}
-
-
-def test_summaries_are_asked_for_and_cut_off(write):
-    def summarize(number, request):
-        return "say", story_of(request) + "\n\nSummary: Tim looks."
-
-    with serve(summarize) as server:
-        write(server, "--summaries")
-    rows = write.stories().values()
-    assert {row["summary"] for row in rows} == {"Tim looks."}
-    assert not any("Summary" in row["text"] for row in rows)
-    assert all(row["sentence"] in row["text"] for row in rows)
-
-
-def test_one_budget_for_two_models_ends_it_in_the_middle_and_a_larger_one_continues(
-    write, tmp_path
-):
-    ledger = tmp_path / "spending.jsonl"
-    flags = ("--model", "a", "b", *PRICES, "--concurrency", "1", "--spending", str(ledger))
-    with serve(tell) as server:
-        for _ in range(2):
-            assert "--max_cost 1.3" in write(server, *flags, "--max_cost", "1.3")
-            assert {request["model"] for request in server.requests} == {"a", "b"}
-            assert 0 < len(write.stories()) == len(server.requests) < 8
-        write(server, *flags, "--max_cost", "100")
-    assert len(write.stories()) == 8 == len(server.requests)
-    dollars = sum(row["dollars"] for row in read_json_lines(ledger))
-    assert dollars == pytest.approx(0.11 * len(server.counted))
-
-
-def test_dry_run_shows_a_request_and_sends_none(write, tmp_path, monkeypatch):
+def test_dry_run_shows_a_request_and_sends_none(write, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with serve(tell) as server:
         printed = write(server, *PRICES, "--dry_run")
-    assert "Write a short story" in printed and "8 requests" in printed
-    worst = float(re.search(r"each up to 3 times: at most \$([\d.]+)", printed)[1])
-    assert worst > 3 * 8 * 0.1  # the longest replies alone, by PRICES
-    assert not server.requests and not write.stories()
-    with serve(tell) as server:
+        assert "Write a short story" in printed and "8 requests" in printed
+        worst = float(re.search(r"each up to 3 times: at most \$([\d.]+)", printed)[1])
+        assert worst > 3 * 8 * 0.1  # the longest replies alone, by PRICES
+        assert not server.requests
         write(server)
-        assert "nothing to ask" in write(server, *PRICES, "--dry_run")
+        assert "nothing to ask" in write(server, "--dry_run")
 
 
 @pytest.mark.slow
@@ -160,25 +147,20 @@ def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
     """Three times, by an endpoint that gets everything wrong that it can."""
     flags = ["--stories", 50, "--timeout", 2, "--spending", tmp_path / "paid.jsonl"]
     flags += ["--max_cost", 100, *PRICES]
-    with serve(Misbehavior(story_of)) as server:
-        place = ["--base_url", server.url, "--data_dir", tmp_path, "--name", "mine"]
-        command = [sys.executable, ROOT / "synthesize.py", "--model", "m", *place, *flags]
+    with serve(misbehave) as server:
+        command = [sys.executable, ROOT / "synthesize.py", *write.arguments(server, *flags)]
         for n in (5, 10, 20):
-            process = subprocess.Popen(list(map(str, command)))
+            process = subprocess.Popen(command)
             while len(write.stories()) < n:
                 assert process.poll() is None
                 time.sleep(0.02)
             process.kill()
             process.wait()
-        message = write(server, *flags)
-    refused = {
-        request["messages"][0]["content"]
-        for request in server.requests
-        if server.fault.refuses(request)
-    }
-    assert refused and "HTTP 400" in message and "filtered" in message
+        assert "filtered" in write(server, *flags)
+    filtered = [request for request in server.requests if is_filtered(request)]
+    n_filtered = len({request["messages"][0]["content"] for request in filtered})
     n_given_up = list(Counter(row["index"] for row in write.rejected()).values()).count(3)
-    assert len(write.stories()) == 50 - len(refused) - n_given_up
+    assert len(write.stories()) == 50 - n_filtered - n_given_up
     rows = list(read_json_lines(tmp_path / "paid.jsonl"))
     dollars = sum(row["dollars"] for row in rows)
     reserved = sum(row["reserved"] for row in rows)
@@ -190,17 +172,16 @@ def test_bad_input_is_one_line_and_asks_nothing(write, tmp_path):
     (tmp_path / "words.csv").write_text("word,kind\ncat,noun\n")
     (tmp_path / "template.txt").write_text("A story about a {hero}.")
     with serve(tell) as server:
-        assert "verb" in write(server, "--words", str(tmp_path / "words.csv"))
-        assert "{hero}" in write(server, "--template", str(tmp_path / "template.txt"))
+        assert "verb" in write(server, "--words", tmp_path / "words.csv")
+        assert "{hero}" in write(server, "--template", tmp_path / "template.txt")
     assert not server.requests
 
 
 def test_another_language_takes_its_own_words_and_plain_takes_none(write, tmp_path):
-    (tmp_path / "words.csv").write_text(
-        "word,kind\nबिल्ली,noun\nखाना,verb\nलाल,adjective\n", encoding="utf-8"
-    )
+    words = tmp_path / "words.csv"
+    words.write_text("word,kind\nबिल्ली,noun\nखाना,verb\nलाल,adjective\n", encoding="utf-8")
     with serve(lambda number, request: ("say", "एक बिल्ली थी। " * 20)) as server:
-        printed = write(server, "--words", str(tmp_path / "words.csv"), "--language", "Hindi")
+        printed = write(server, "--words", words, "--language", "Hindi")
         assert "--headers --vocabulary=bpe" in printed
         assert "बिल्ली" in server.requests[0]["messages"][-1]["content"]
         assert write(server, "--language", "Hindi") == "2"  # with English words
@@ -208,15 +189,14 @@ def test_another_language_takes_its_own_words_and_plain_takes_none(write, tmp_pa
     assert write.stories()[0]["words"] == ["बिल्ली", "खाना", "लाल"]
     assert write.stories("plain")[0]["words"] == []
     (table,) = load(tmp_path / "plain" / "requests.json").tables
-    assert [(row["data"], row["stories"]) for row in table.rows] == [("plain", 8)]
+    assert table.rows[0]["stories"] == 8
 
 
 def test_what_was_requested_is_counted():
-    story = dict(text='Tom ran. "No," said Mia.', words=["run", "sing"], features=["Dialogue"])
-    plain = dict(text="Tom ran.", words=[], features=[])
-    story["language"] = plain["language"] = "English"
+    plain = dict(text="Tom ran.", words=[], features=[], language="English")
+    asked = dict(words=["run", "sing"], features=["Dialogue"])
+    story = plain | asked | dict(text='Tom ran. "No," said Mia.')
     (row,) = synthesize.describe("mine", [story, plain]).rows
-    (nothing,) = synthesize.describe("plain", [plain]).rows
     assert row["words used"] == 1 / 2 and row["stories"] == 2
     assert row["dialogue if requested"] == 1 and row["dialogue otherwise"] == 0
-    assert nothing["words used"] is None
+    assert synthesize.describe("plain", [plain]).rows[0]["words used"] is None

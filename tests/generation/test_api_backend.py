@@ -21,18 +21,14 @@ def run(tmp_path):
 
 
 def test_an_api_model_continues_stories(endpoint, sample_py, run):
-    endpoint.fault = lambda number, request: (
-        "say",
-        "<think>The end?</think>a time. The end.",
-        "length" if number == 2 else "stop",
-    )
+    endpoint.fault = lambda number, request: ("say", "a time.", "length" if number == 2 else "stop")
     code, printed = sample_py(f"{API} --concurrency 1 --max_new_tokens 50")
     assert code == 0 and "1 of all 4 are cut" in printed.out
     rows = rows_of(run / "samples/prompts.jsonl")
     # With the space that chat models drop.
-    assert [row["completion"] for row in rows] == [" a time. The end."] * 4
+    assert [row["completion"] for row in rows] == [" a time."] * 4
     assert [row["finished"] for row in rows] == [True, True, False, True]
-    assert {row["base_url"] for row in rows} == {f"{endpoint.url}/"}
+    assert rows[0]["base_url"] == f"{endpoint.url}/"
     settings = dict(model="gpt-3.5-turbo", temperature=1, max_tokens=50)
     assert all(settings.items() <= request.items() for request in endpoint.requests)
     asked = {request["messages"][-1]["content"] for request in endpoint.requests}
@@ -44,10 +40,8 @@ def test_an_api_model_continues_stories(endpoint, sample_py, run):
     "prompt, reply, story",
     [
         ("Once,", "a dog", "Once, a dog"),
-        ("从前", "有一只小狗。", "从前有一只小狗。"),
         ("从前有", "3只小狗。", "从前有3只小狗。"),
         ("从前，", "Tom 来了。", "从前，Tom 来了。"),
-        ("กาลครั้ง", "หนึ่ง", "กาลครั้งหนึ่ง"),
         ("He said “", "Yes.”", "He said “Yes.”"),
         ("Once", ", a dog", "Once, a dog"),
         ("„Pojď,“", "řekl.", "„Pojď,“ řekl."),
@@ -63,45 +57,33 @@ def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_p
     code, printed = sample_py(f"{API} --concurrency 1")
     assert "check the key" in code and "\n" not in code
     assert len(rows_of(run / "samples/prompts.jsonl.part")) == 3
-    assert not (run / "samples/prompts.jsonl").exists()
     endpoint.fault = lambda number, request: ("say", "another time.")
     assert sample_py(API)[0] == 0 and len(endpoint.requests) == 4 + 1
     completions = [row["completion"] for row in rows_of(run / "samples/prompts.jsonl")]
     assert sorted(completions) == [" a time."] * 3 + [" another time."]
 
 
-def test_a_dry_run_counts_what_is_missing(endpoint, sample_py):
-    endpoint.fault = lambda number, request: ("say", "a time.")
-    assert sample_py(f"{API} --n 1")[0] == 0
-    assert "2 requests" in sample_py(f"{API} --n 2 --dry_run")[1].out
-    assert "nothing to ask" in sample_py(f"{API} --n 1 --dry_run")[1].out
-
-
 def test_a_refused_story_does_not_stop_the_others(endpoint, sample_py, run, tmp_path):
     """Its prompt is left out, so that prompts have equally many, until the same command gets it."""
     (tmp_path / "prompts.txt").write_text("".join(f"Once, {i}\n" for i in range(20)))
+    answer = endpoint.fault
 
     def refuse_the_second(number, request):
-        is_second = number % 40 > 20 or number > 80
-        if is_second and request["messages"][-1]["content"] == "Once, 7":
+        if number > 20 and request["messages"][-1]["content"] == "Once, 7":
             return "status", 400, {}, "filtered"
-        return "say", "a time."
+        return answer(number, request)
 
     endpoint.fault = refuse_the_second
-    flags = f"{API} --temperature 0.5 1 --concurrency 1"
-    for n_requests in (80, 82):  # the refused ones are asked for again
-        code, printed = sample_py(flags)
+    path = run / "samples/prompts.jsonl"
+    for n_requests in (40, 41):  # the refused one is asked for again
+        code, printed = sample_py(f"{API} --concurrency 1")
         assert "some requests failed" in code and "prompt_index 7" in code and "\n" not in code
         assert "incomplete: 1 failed" in printed.out and len(endpoint.requests) == n_requests
-        for directory in (run, run / "temperature-0.5"):
-            path = directory / "samples/prompts.jsonl"
-            rows = rows_of(path)
-            assert len(rows) == 38 and 7 not in {row["prompt_index"] for row in rows}
-            assert len(rows_of(path.with_name("prompts.jsonl.part"))) == 1
-    endpoint.fault = lambda number, request: ("say", "a time.")
-    assert sample_py(flags)[0] == 0
-    assert len(rows_of(path)) == len(rows_of(run / "samples/prompts.jsonl")) == 40
-    assert len(endpoint.requests) == 84
+        rows = rows_of(path)
+        assert len(rows) == 38 and 7 not in {row["prompt_index"] for row in rows}
+    endpoint.fault = answer
+    assert sample_py(API)[0] == 0
+    assert len(rows_of(path)) == 40 and len(endpoint.requests) == 42
 
 
 def test_a_model_that_declines_in_words_wrote_no_story(endpoint, sample_py, run):
@@ -112,29 +94,20 @@ def test_a_model_that_declines_in_words_wrote_no_story(endpoint, sample_py, run)
     assert "said Tom" in printed.out and "In a box" in printed.out and "sorry" not in printed.out
 
 
-def test_stories_of_one_prompt_are_printed_without_one_that_failed(endpoint, sample_py):
-    endpoint.fault = lambda number, request: (
-        ("status", 400) if number == 3 else ("say", f"a time {number}.")
-    )
-    code, printed = sample_py(f"{MODEL} --prompt Once --n 3 --concurrency 1")
-    assert "400" in code and "Once a time 1.\n\nOnce a time 2." in printed.out
-
-
 def test_several_temperatures_share_one_budget(endpoint, sample_py):
-    endpoint.fault = lambda number, request: ("say", "a time.")
     flags = f"{API} --temperature 0 0.5 1 {COSTLY} --max_new_tokens 10 --spending spending.jsonl"
     for _ in range(2):  # a budget holds over restarts
         assert "--max_cost 4.5" in sample_py(f"{flags} --max_cost 4.5")[0]
         assert [request["temperature"] for request in endpoint.requests] == [0, 0, 0.5, 0.5]
     code, printed = sample_py(f"{flags} --max_cost 100")  # 2 + 4 + 4 replies
     assert code == 0 and len(endpoint.counted) == 10 and "$6.00" in printed.err
-    assert "--max_new_tokens" in sample_py(f"{API} {COSTLY} --max_cost 1")[0]
 
 
-def test_dry_run_sends_nothing(endpoint, sample_py, run):
-    flags = """--max_new_tokens 10 --extra '{"top_p": 0.9}' --dry_run"""
-    code, printed = sample_py(f"{API} {COSTLY} {flags}")
-    assert code == 0 and "Once upon" in printed.out and '"top_p": 0.9' in printed.out
-    assert "4 requests" in printed.out and "at most $4.0000" in printed.out
+def test_a_dry_run_counts_what_is_missing_and_sends_nothing(endpoint, sample_py, run):
+    flags = f"""{API} {COSTLY} --max_new_tokens 10 --extra '{{"top_p": 0.9}}'"""
+    printed = sample_py(f"{flags} --dry_run")[1].out
+    assert "Once upon" in printed and '"top_p": 0.9' in printed
+    assert "4 requests" in printed and "at most $4.0000" in printed
     assert not endpoint.requests and not run.exists()
-    assert "api:" in sample_py("--model out/x --dry_run")[0]
+    sample_py(f"{flags} --n 1")
+    assert "2 requests" in sample_py(f"{flags} --dry_run")[1].out

@@ -66,48 +66,43 @@ WORST = ApiClient(**PRICES).worst_cost(
 
 
 def test_a_request_and_its_reply(ask):
-    asked = ask(say("a time."))
-    assert asked.replies[0] == api_client.Reply("a time.", "m", 100, 10, 0.02, cut=False)
-    assert asked.spent == 0.02 and not asked.stopped
+    """Half a character is replaced; extra fields are merged last, and None removes a field."""
+    asked = ask(say("a \ud83d."), extra=dict(top_p=0.9, temperature=None, seed=9))
+    assert asked.replies[0] == api_client.Reply("a \ufffd.", "m", 100, 10, 0.02, cut=False)
     (request,) = asked.requests
     assert request["path"] == "/v1/chat/completions" and request["key"] == f"Bearer {KEY}"
-    assert REQUEST.items() <= request.items()
     assert request["messages"] == [dict(role="user", content="question 0")]
-
-
-PARTS = [dict(type="thinking", thinking="Hm."), dict(type="text", text="a time.")]
-TEXTS = {
-    "<think>A dog?</think>\n\na time.": "a time.",
-    "<thinking>A\ndog?</thinking>a time.": "a time.",
-    "<reasoning>A dog?</reasoning> a time.": "a time.",
-    "[THINK]A dog?[/THINK]a time.": "a time.",
-    "A dog?\n</think>\na time.": "a time.",
-    "<think>A <think>dog</think>?</think>a time.": "a time.",
-    "a \ud83d time.": "a \ufffd time.",
-}
-
-
-@pytest.mark.parametrize("said, text", [*TEXTS.items(), (PARTS, "a time.")])
-def test_what_counts_as_the_text(ask, said, text):
-    assert ask(say(said)).replies[0].text == text
-    cut = ask(say(said, "length"), allow_cut=True).replies[0]
-    assert cut.text == text and cut.cut
+    assert dict(model="m", max_tokens=20, top_p=0.9, seed=9).items() <= request.items()
+    assert "temperature" not in request
 
 
 @pytest.mark.parametrize(
-    "said, allow_cut, word",
+    "said",
     [
-        ((None,), False, "empty"),
-        ((" \n",), False, "empty"),
-        (("<think>A dog?</think>",), False, "empty"),
-        (("<think>A dog? Or a", "length"), True, "empty"),
-        (("a dog", "length"), False, "limit"),
-        (("a dog", "content_filter"), False, "refused"),
-        ((None, "stop", "I cannot."), False, "I cannot."),
+        "<think>A dog?</think>\n\na time.",
+        "<thinking>A\ndog?</thinking>a time.",
+        "<reasoning>A <think>dog</think>?</reasoning> a time.",
+        "[THINK]A dog?[/THINK]a time.",
+        "A dog?\n</think>\na time.",
+        [dict(type="thinking", thinking="Hm."), dict(type="text", text="a time.")],
     ],
 )
-def test_a_bad_reply_is_paid_and_is_none(ask, said, allow_cut, word):
-    asked = ask(say(*said), allow_cut=allow_cut)
+def test_thoughts_are_not_the_text(ask, said):
+    assert ask(say(said)).replies[0].text == "a time."
+
+
+@pytest.mark.parametrize(
+    "said, word",
+    [
+        ((None,), "empty"),
+        (("<think>A dog?</think>\n",), "empty"),
+        (("<think>A dog? Or a", "length"), "empty"),
+        (("a dog", "content_filter"), "refused"),
+        ((None, "stop", "I cannot."), "I cannot."),
+    ],
+)
+def test_a_bad_reply_is_paid_and_is_none(ask, said, word):
+    asked = ask(say(*said), allow_cut=True)
     assert isinstance(asked.replies[0], BadReply) and word in str(asked.replies[0])
     assert asked.spent == 0.02 == asked.replies[0].reply.dollars and len(asked.requests) == 1
 
@@ -121,7 +116,7 @@ def test_a_reply_without_token_counts_costs_the_most_that_it_may(ask, usage):
     "fault, dollars",
     [
         (("status", 429, {"retry-after-ms": "10"}), 0.02),
-        (("page", 502), 0.02),
+        (("raw", b"<html>Bad Gateway</html>", 502), 0.02),
         # It may have been answered without reaching us.
         (("drop",), 0.02 + WORST),
         (("cut", b'{"choices": ['), 0.02 + WORST),
@@ -140,18 +135,12 @@ def test_a_reply_that_does_not_come_ends(ask, monkeypatch, fault):
 
 
 @pytest.mark.parametrize("refused", [["max_tokens"], ["seed", "temperature"]])
-def test_refused_settings_are_sent_once(ask, refused, capsys):
+def test_refused_settings_are_sent_once(ask, refused):
     asked = ask(lambda _, request: refusal_of(request, *refused) or ("say", "x"), 5, concurrency=1)
     assert not asked.failed and len(asked.requests) == 5 + len(refused)
     last = asked.requests[-1]
     assert not set(refused) & last.keys()
     assert last.get("max_completion_tokens", last.get("max_tokens")) == 20
-    assert f"m refuses {refused[-1]}" in capsys.readouterr().err
-
-
-def test_extra_fields_are_merged_last(ask):
-    (request,) = ask(say("x"), extra=dict(top_p=0.9, temperature=None, seed=9)).requests
-    assert request["top_p"] == 0.9 and request["seed"] == 9 and "temperature" not in request
 
 
 @pytest.mark.parametrize(
@@ -175,36 +164,28 @@ def test_failures_in_a_row_stop(ask, monkeypatch):
 @pytest.mark.parametrize("answer", [b"<html>Not here</html>", b'{"choices": []}', b"[" * 10**5])
 def test_what_is_no_completion_is_charged_and_quoted(ask, answer):
     asked = ask(lambda *_: ("raw", answer))
-    assert answer[:20].decode() in str(asked.replies[0])
-    assert asked.failed and len(asked.requests) == 1 and asked.spent == WORST
+    assert asked.failed and answer[:20].decode() in str(asked.replies[0])
+    assert len(asked.requests) == 1 and asked.spent == WORST
 
 
 # ---- The budget ----
-@pytest.mark.parametrize("concurrency", [1, 8])
-def test_the_budget_is_never_passed(ask, concurrency):
-    asked = ask(say("x"), 50, concurrency=concurrency, max_cost=0.15)
-    assert "--max_cost" in str(asked.stopped)
-    assert 0.15 - 1.1 * WORST < asked.spent.expected <= 0.15
-    assert asked.spent == 0.02 * len(asked.requests) == 0.02 * len(asked.replies)
-    assert not ask(say("x"), max_cost=WORST / 2).requests
-    # Without a limit of tokens there is no limit of the cost.
-    assert not ask(say("x"), max_cost=9.0, extra=dict(max_tokens=None)).requests
-
-
 def test_a_budget_holds_over_restarts_and_for_others_at_the_same_time(ask, tmp_path):
     settings = dict(max_cost=0.5, spending=tmp_path / "spending.jsonl")
     faults = iter([("drop",), ("say", "")])
     calls = [ask(lambda *_: next(faults, ("say", "x")), 4, **settings)]
-    assert not calls[0].stopped
     with ThreadPoolExecutor() as pool:  # as by processes: each client reads the file for itself
         calls += pool.map(lambda _: ask(say("x"), 50, **settings), range(3))
-    assert not ask(say("x"), max_cost=WORST / 2, spending=settings["spending"]).requests
+    assert all("--max_cost" in str(call.stopped) for call in calls[1:])
     rows = list(read_json_lines(settings["spending"]))
     dollars = 0.02 * sum(len(call.server.counted) for call in calls)
     assert sum(row["dollars"] for row in rows) == pytest.approx(dollars)
     # The reply that was lost.
     assert sum(row["reserved"] for row in rows) == pytest.approx(WORST)
     assert 0.5 - 8 * WORST < dollars + WORST <= 0.5
+
+
+def test_without_a_limit_of_tokens_there_is_no_limit_of_the_cost(ask):
+    assert not ask(say("x"), max_cost=9.0, extra=dict(max_tokens=None)).requests
 
 
 def test_another_file_is_no_ledger(tmp_path):
@@ -243,11 +224,10 @@ OPENAI = api_client.OPENAI_URL
     [
         ("OPENAI_API_KEY=o", "", OPENAI, "o"),
         ("OPENAI_API_KEY=o", "http://x/v1/", "http://x/v1", "o"),
-        ("OPENAI_API_KEY=o OPENAI_BASE_URL=http://o", "", "http://o", "o"),
         ("OPENAI_API_KEY=o OPENAI_BASE_URL=http://o", "http://x", "http://x", "none"),
         ("OPENAI_API_KEY=o JUDGE_BASE_URL=http://j", "", "http://j", "none"),
         ("OPENAI_BASE_URL=http://o JUDGE_API_KEY=j", "", OPENAI, "j"),
-        ("JUDGE_BASE_URL=http://j JUDGE_API_KEY=j", "http://x", "http://x", "none"),
+        ("JUDGE_BASE_URL=http://j JUDGE_API_KEY=j", "http://j/", "http://j", "j"),
     ],
 )
 def test_a_key_goes_only_to_the_url_that_it_was_given_with(
@@ -266,7 +246,7 @@ def test_a_key_that_cannot_be_one(ask, key, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", key)
     if "another" in key:
         monkeypatch.setenv("OPENAI_BASE_URL", "http://x")
-    with pytest.raises(ValueError, match=f"no usable key for {OPENAI}: set OPENAI_API_KEY"):
+    with pytest.raises(ValueError, match=f"{OPENAI}: set OPENAI_API_KEY"):
         ask(say("x"), base_url=OPENAI)
 
 

@@ -1,6 +1,5 @@
 """sample.py --best_of: the draw with all the words is kept, equal to choosing by hand."""
 
-import pytest
 from random_models import TOKENIZER, model_to_probe, save_run
 from sample_fixtures import rows_of
 
@@ -55,28 +54,21 @@ def test_it_equals_a_choice_among_the_same_draws_by_hand():
     for (i, _), text, _, facts in found:
         own = [draws[i, j] for j in range(4)]
         assert len(set(own)) == 4 and facts["first"] == own[0]
-        ranks = [(uses_word(draw, "a"), mean_likelihood(draw, header)) for draw in own]
-        assert text == own[ranks.index(max(ranks))]
+        ranks = {draw: (uses_word(draw, "a"), mean_likelihood(draw, header)) for draw in own}
+        assert text == max(own, key=ranks.get)
 
 
-@pytest.fixture
-def run(tmp_path):
+def test_single_and_best_draws_are_side_by_side(sample_py, tmp_path, command_line):
     save_run(tmp_path / "out" / "tiny", model_to_probe())
-
-
-def test_single_and_best_draws_are_side_by_side(run, sample_py, tmp_path, command_line):
-    asked = "--words a --max_new_tokens 20 --n 6"
-    code, printed = sample_py(f"{asked} --best_of 4")
-    assert code == 0 and printed.out.count("of 4 draws had all the words]") == 6
-    assert sample_py(f"{asked} --best_of 4 --out out/tiny --temperature 2")[0] == 0
-    rows = rows_of(
-        tmp_path / "out" / "tiny" / "temperature-2-best_of-4" / "samples" / "prompt.jsonl"
-    )
-    assert {row["best_of"] for row in rows} == {4}
-    (path,) = instruct.stories_under_headers(tmp_path / "out" / "tiny")
-    assert "best_of-4" in str(path)
+    asked = "--words a --max_new_tokens 20 --n 6 --best_of 4"
+    assert sample_py(asked)[1].out.count("of 4 draws had all the words]") == 6
+    assert sample_py(f"{asked} --out out/tiny --temperature 2")[0] == 0
+    place = tmp_path / "out" / "tiny" / "temperature-2-best_of-4"
+    rows = rows_of(place / "samples" / "prompt.jsonl")
+    assert rows[0]["best_of"] == 4 and rows[0]["prompt"] == "Words: a\nStory:"
+    assert rows[0]["instruction"] == dict(words=["a"])
     # a word may be in the text that is kept, if and only if any draw has it
     for row in rows:
-        assert bool(row["all_words"]) == instruct.found_in(row["completion"], row, ())["words: all"]
+        assert bool(row["all_words"]) == uses_word(row["completion"], "a")
     printed = command_line(instruct, tmp_path)("out/tiny")[1].out
     assert "temperature-2-best_of-4, prompt, single draws" in printed

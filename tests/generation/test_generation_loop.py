@@ -19,15 +19,17 @@ PROMPTS = {(i, 0): text for i, text in enumerate(TEXTS)}
 GREEDY = Sampling(temperature=0)
 
 
-@pytest.fixture(params=["C++", "PyTorch"])
+@pytest.fixture(params=["C++", "PyTorch", "PyTorch, drawing ahead as on a GPU"])
 def decoder(request, monkeypatch):
     library = compile_cpp.library
-    if request.param == "PyTorch":
+    if "PyTorch" in request.param:
         monkeypatch.setattr(
             compile_cpp, "library", lambda name, *of: name != "decode_step" and library(name, *of)
         )
     elif library("decode_step") is None:
         pytest.skip("no C++ compiler that builds decode_step.cpp")
+    if "ahead" in request.param:
+        monkeypatch.setitem(decoders.N_AHEAD, "cpu", 5)
 
 
 @pytest.fixture(scope="module")
@@ -59,19 +61,6 @@ def test_greedy_text_is_that_of_the_uncached_model(decoder, model, batch_size):
     stop = next(token for token in range(60) if {token in text for text in texts} == {True, False})
     expected = {key: greedy_without_cache(model, text, stop) for key, text in PROMPTS.items()}
     assert completions(model, PROMPTS, GREEDY, stop=stop, batch_size=batch_size) == expected
-    short = completions(model, PROMPTS, Sampling(temperature=0, max_new_tokens=4))
-    assert list(short.values()) == [[text[:4], False] for text in texts]
-
-
-@pytest.mark.parametrize("settings", [{}, dict(top_k=5), dict(top_k=20, temperature=1.5)])
-def test_a_prompts_text_does_not_depend_on_its_batch(decoder, model, settings):
-    sampling = Sampling(seed=1, **settings)
-    alone = completions(model, PROMPTS, sampling, stop=0, batch_size=1)
-    for batch_size in (2, 3, 5):
-        assert completions(model, PROMPTS, sampling, stop=0, batch_size=batch_size) == alone
-    last = {(4, 0): TEXTS[4]}
-    assert completions(model, last, sampling, stop=0) == {(4, 0): alone[4, 0]}
-    assert completions(model, PROMPTS, Sampling(seed=2, **settings), stop=0) != alone
 
 
 def test_each_token_is_drawn_by_a_random_number_of_its_own(decoder, model):
@@ -85,18 +74,7 @@ def test_each_token_is_drawn_by_a_random_number_of_its_own(decoder, model):
         assert np.abs(np.array(tokens) + 0.5 - 60 * uniform).max() < 0.501
 
 
-@pytest.mark.parametrize("settings", [dict(temperature=0), dict(seed=1), dict(seed=2, top_k=5)])
-def test_drawing_ahead_as_on_a_gpu_changes_no_text(model, monkeypatch, settings):
-    """Texts of other lengths side by side, which end by themselves or with the context, on
-    one slot after the other."""
-    monkeypatch.setattr(compile_cpp, "library", lambda *_: None)
-    sampling = Sampling(**settings)
-    one_by_one = completions(model, PROMPTS, sampling, stop=0, batch_size=2)
-    monkeypatch.setitem(decoders.N_AHEAD, "cpu", 5)
-    assert completions(model, PROMPTS, sampling, stop=0, batch_size=2) == one_by_one
-
-
-@pytest.mark.parametrize("beams, max_new_tokens", [(2, 12), (5, 12), (2, 27), (5, 27)])
+@pytest.mark.parametrize("beams, max_new_tokens", [(2, 12), (5, 27)])
 def test_beam_search_finds_what_transformers_finds(decoder, beams, max_new_tokens):
     shape = dict(vocab_size=30, block_size=48, n_layer=2, n_head=2, n_embd=16, window_size=6)
     model = randomize(GPTNeo(GPTNeoConfig(**shape)), std=0.4)
@@ -106,29 +84,28 @@ def test_beam_search_finds_what_transformers_finds(decoder, beams, max_new_token
     settings = dict(num_beams=beams, do_sample=False, max_new_tokens=max_new_tokens)
     ended_by_itself = 0
     for stop in range(8):
+        settings |= dict(eos_token_id=stop, pad_token_id=stop)
         for key, tokens, finished in beam_search(model, prompts, sampling, stop):
             prompt = torch.tensor([prompts[key]])
-            settings |= dict(eos_token_id=stop, pad_token_id=stop)
             text = theirs.generate(prompt, attention_mask=torch.ones_like(prompt), **settings)
             expected = text[0, prompt.size(1) :].tolist()
             assert finished == (stop in expected)
-            assert tokens == expected[: len(tokens)]
-            assert finished or len(tokens) == len(expected)
+            assert tokens == (expected[: expected.index(stop)] if finished else expected)
             ended_by_itself += finished
     assert 0 < ended_by_itself < 24
 
 
 def test_a_prompt_that_does_not_fit_is_named(model):
     with pytest.raises(ValueError, match="prompt 1 has 32 tokens"):
-        list(generate(model, {(0, 0): [1], (1, 0): [1] * 32}, GREEDY))
+        list(generate(model, {(1, 0): [1] * 32}, GREEDY))
 
 
 def test_broken_weights_are_not_taken_for_stories(decoder, model):
     broken = copy.deepcopy(model)
     broken.ln_f.bias.data[0] = torch.nan
-    for write, sampling in ((generate, Sampling()), (generate, GREEDY), (beam_search, GREEDY)):
+    for write in (generate, beam_search):
         with pytest.raises(ValueError, match="not finite"):
-            list(write(broken, PROMPTS, sampling))
+            list(write(broken, PROMPTS, Sampling()))
 
 
 LOGITS = torch.tensor([1.0, 3.0, 2.0, 0.0, 2.5])
@@ -136,21 +113,21 @@ LOGITS = torch.tensor([1.0, 3.0, 2.0, 0.0, 2.5])
 
 @pytest.mark.parametrize("temperature, top_k", [(1, None), (0.5, 3), (2, 9)])
 def test_draws_follow_the_distribution(temperature, top_k):
-    """Shares of 50,000 draws against probabilities worked out the plain way, in NumPy."""
+    """Shares of all random numbers against probabilities worked out the plain way, in NumPy."""
     weights = np.exp(LOGITS.numpy() / temperature)
     kept = np.argsort(-weights)[: top_k or 5]
     expected = np.zeros(5)
     expected[kept] = weights[kept] / weights[kept].sum()
-    uniform = torch.rand(50_000, generator=torch.Generator().manual_seed(0))
+    uniform = torch.linspace(0, 1, 50_001)[:-1]
     tokens = draw(LOGITS.expand(50_000, 5), uniform, Sampling(temperature, top_k))
     shares = np.bincount(tokens.numpy(), minlength=5) / 50_000
-    assert abs(shares - expected).max() < 0.01
-    assert shares[expected == 0].sum() == 0
+    assert abs(shares - expected).max() < 1e-3
+    assert not shares[expected == 0].any()
 
 
 @pytest.mark.parametrize("top_k", [None, 2, 1])
-def test_draws_at_the_edges(top_k):
-    for temperature in (1.0, 1e-50, 0):
-        for uniform in (0.0, 0.999, 1 - 2**-24):
-            token = draw(LOGITS[None], torch.tensor([uniform]), Sampling(temperature, top_k))
-            assert token.item() == 1 if temperature < 1 else 0 <= token.item() < 5
+@pytest.mark.parametrize("temperature", [1.0, 1e-50, 0])
+def test_draws_at_the_edges(temperature, top_k):
+    uniform = torch.tensor([0.0, 0.999, 1 - 2**-24])
+    tokens = draw(LOGITS.expand(3, 5), uniform, Sampling(temperature, top_k)).tolist()
+    assert tokens == [1] * 3 if temperature < 1 else 0 <= min(tokens) <= max(tokens) < 5

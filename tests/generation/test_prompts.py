@@ -67,16 +67,14 @@ def test_stories_drawn_at_random(corpus, tmp_path):
 def test_headers_of_validation_stories_are_prompts(instruct_data_dir):
     corpus = instruct_data_dir / "builtin-instruct-ood"
     stories = [instruct_headers.read(text) for text in stories_in(corpus, "val")]
-    examples = openings(corpus, 2)
-    assert len(set(examples)) == 2 and examples[0] in stories[0].story
+    assert openings(corpus, 2)[0] in stories[0].story
     prompts = evaluation_prompts(corpus, 5, 0.5)
     whole = [prompt.text + prompt.reference for prompt in prompts]
     assert whole == [str(story) for story in stories[1:6]]
     assert all(prompt.text.endswith("\nStory:") for prompt in prompts)
-    asked = evaluation_prompts(corpus, 4, 0.5, ["words", "summary,words"])
+    asked = evaluation_prompts(corpus, 2, 0.5, ["words", "summary,words"])
     fields = [set(prompt.row()["instruction"]) for prompt in asked]
-    assert fields == [{"words"}, {"words", "summary"}] * 4
-    for both, prompt in zip(asked[::2], prompts):
-        assert both.reference == prompt.reference
+    assert fields == [{"words"}, {"words", "summary"}] * 2
+    assert asked[0].reference == asked[1].reference == prompts[0].reference
     with pytest.raises(ValueError, match="[1-9][0-9]+ stories whose header has words,sentence"):
         evaluation_prompts(instruct_data_dir / "builtin-instruct", 10000, 0.5, ["words,sentence"])

@@ -23,19 +23,18 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("what", DAMAGED)
-def test_a_damaged_line_is_named(tmp_path, what):
-    path = tmp_path / "run" / "samples/eval.jsonl"
-    write_rows(path, [ROW | dict(prompt_index=0)])
-    path.write_bytes(path.read_bytes() + b"\n" + DAMAGED[what] + b"\n" + LINE)
-    with pytest.raises(ValueError, match="samples/eval.jsonl: line 3 ") as caught:
+@pytest.mark.parametrize("line", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_line_is_named(tmp_path, line):
+    path = tmp_path / "eval.jsonl"
+    path.write_bytes(b"\n".join([LINE, b"", line, LINE]))
+    with pytest.raises(ValueError, match="eval.jsonl: line 3 ") as caught:
         read_rows(path)
     assert "\n" not in str(caught.value)
 
 
 def test_rows_come_back(tmp_path):
-    path = tmp_path / "samples/eval.jsonl"
+    path = tmp_path / "eval.jsonl"
     assert read_rows(path) == {}
-    write_rows(path, [ROW, dict(prompt_index=0, sample_index=2, completion="")])
-    bare = dict(prompt_index=0, sample_index=2, prompt="", completion="", reference=None)
-    assert read_rows(path) == {(1, 0): ROW, (0, 2): bare}
+    bare = dict(prompt_index=0, sample_index=2, completion="")
+    write_rows(path, [ROW, bare])
+    assert read_rows(path) == {(1, 0): ROW, (0, 2): bare | dict(prompt="", reference=None)}

@@ -5,24 +5,23 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import log_of
-from planted import write_corpus
 from random_models import model_to_probe, save_run, trained_on
 
 import experiments
 from nanostories.cli import UserError
-from nanostories.results import Table, load, save, to_text
+from nanostories.results import Table, load, save
 from nanostories.sweeps import lists, memory, runner
 from nanostories.sweeps.measures import Command
 from nanostories.sweeps.plan import PlannedRun
 from nanostories.training.config import TrainConfig
 
-STEPS = 60
-# In place of train.py, whose own stops have their tests: it waits to be stopped, and ends when it
-# is resumed.
+# In place of train.py, whose own stops have their tests: run a_0 waits to be stopped, and ends when
+# it is resumed; b_0 fails.
 TRAIN = """
 import signal, sys
 sys.path[:0] = {paths!r}
@@ -31,6 +30,8 @@ from random_models import model_to_probe, save_run, trained_on
 from nanostories.training.config import parse_command_line
 resumed = "--resume" in sys.argv
 config, _ = parse_command_line([x for x in sys.argv[1:] if x != "--resume"])
+if config.name == "b_0":
+    sys.exit("no")
 run = Path(config.out_dir, config.name)
 step, done = (60, 1) if resumed else (10, 0.2)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped and saved"))
@@ -44,20 +45,16 @@ while not resumed:
 
 
 @pytest.fixture
-def start(config, data_dir, tmp_path, command_line, monkeypatch):
-    """start(): experiments.py on a list of one run."""
-    named = ("name", "out_dir", "data_dir", "max_steps", "eval_interval")
-    path = tmp_path / "tiny.py"
-    lines = [f"{key} = {value!r}\n" for key, value in config.items() if key not in named]
-    path.write_text("".join(lines))
-    runs = lists.Runs({"a": {}}, steps=STEPS)
-    scale = lists.Scale(str(path), {"tinystories": "tiny"}, 0.0, None, 1, 1)
-    monkeypatch.setitem(lists.EXPERIMENTS, "heads", lists.Experiment("a run", runs, runs))
+def start(data_dir, tmp_path, command_line, monkeypatch):
+    """start(): experiments.py on a list of two runs."""
+    runs = lists.Runs({"a": {}, "b": {}}, steps=60)
+    scale = replace(lists.SMALL, corpora={"tinystories": "tiny"})
+    monkeypatch.setitem(lists.EXPERIMENTS, "heads", lists.Experiment("two runs", runs, runs))
     monkeypatch.setitem(lists.SCALES, "small", scale)
     (tmp_path / "train.py").write_text(TRAIN.format(paths=[x for x in sys.path if x]))
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     call = command_line(experiments, tmp_path)
-    return lambda *flags: call("heads", f"--data_dir={data_dir}", *flags)
+    return lambda: call("heads", f"--data_dir={data_dir}")
 
 
 def interrupt_after(log: Path) -> None:
@@ -67,7 +64,7 @@ def interrupt_after(log: Path) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_stopped_nothing_is_lost_or_done_twice(start, tmp_path):
+def test_stopped_nothing_is_lost_or_done_twice_and_a_failure_is_named(start, tmp_path):
     directory = tmp_path / "out" / "heads"
     log = directory / "a_0" / "log.csv"
     threading.Thread(target=interrupt_after, args=(log,)).start()
@@ -75,20 +72,22 @@ def test_stopped_nothing_is_lost_or_done_twice(start, tmp_path):
     assert "run the same command to resume" in f"{code} {said.err}"
 
     code, said = start()
-    assert code == 0 and "a_0: validation loss 3.5" in said.out, said.err
+    assert "a_0: validation loss 3.5" in said.out and "1 of 2 runs failed (b_0)" in code
     lines = (directory / "experiment.log").read_text().splitlines()
     resumed = ["--resume" in line for line in lines if line.startswith("$ ")]
-    assert resumed == [False, True] and "Stopped and saved" in lines
-    assert to_text(load(directory / "experiment.json")) in said.out
-    before = log.stat().st_mtime_ns  # what is finished is not trained again
-    assert start()[0] == 0 and log.stat().st_mtime_ns == before
+    assert resumed == [False, True, False] and "Stopped and saved" in lines
+    result = load(directory / "experiment.json")
+    assert [row["run"] for row in result.tables[0].rows] == ["a"]
+    before = log.stat().st_mtime_ns
+    start()  # what is finished is not trained again
+    assert log.stat().st_mtime_ns == before
 
 
 def test_a_measure_is_current_if_its_command_and_sources_are(tmp_path, monkeypatch):
     """And if its result is there."""
     source = tmp_path / "eval.jsonl"
     result = tmp_path / "grades.json"
-    command = ["grade.py", str(tmp_path), "--no_judge"]
+    command = ["grade.py", "--no_judge"]
 
     def is_current(*flags) -> bool:
         return runner.is_current(Command(result, [*command, *flags]))
@@ -103,36 +102,33 @@ def test_a_measure_is_current_if_its_command_and_sources_are(tmp_path, monkeypat
     assert not is_current()
 
 
-def test_a_run_is_finished_if_its_settings_and_data_are_the_same(tmp_path):
-    write_corpus(tmp_path / "data" / "x", [f"Tom {i} ran." for i in range(9)], ["Mia sat."])
-    facts = trained_on(tmp_path / "data", "x")
-    config = TrainConfig(data="x", data_dir=str(tmp_path / "data"), out_dir=str(tmp_path), name="a")
+def test_a_run_is_finished_if_its_settings_and_data_are_the_same(data_dir, tmp_path):
+    facts = trained_on(data_dir, "tiny")
+    config = TrainConfig(data="tiny", data_dir=str(data_dir), out_dir=str(tmp_path), name="a")
     run = PlannedRun("a", [], config, 1, 1, None)
-    settings = vars(config)
-    save_run(run.directory, model_to_probe(), **facts | {"train_config": settings})
+    facts["train_config"] = vars(config)
+    save_run(run.directory, model_to_probe(), **facts)
     for done, expected in ((0.9, False), (1.0, True)):
         (run.directory / "log.csv").write_text(f"step,done\n1,{done}\n")
         assert runner.is_finished(run) == expected
-    (tmp_path / "data" / "x").rename(tmp_path / "data" / "before")
-    write_corpus(tmp_path / "data" / "x", ["Tom sat."], ["Mia sat."])
-    with pytest.raises(UserError, match="other stories"):
-        runner.is_finished(run)
-    save_run(run.directory, model_to_probe(), **facts | {"train_config": settings | {"seed": 1}})
-    with pytest.raises(UserError, match="with seed=1, and now it would be 0"):
-        runner.is_finished(run)
+    for changed, complaint in (
+        (dict(data_sha256="x"), "other stories"),
+        (dict(train_config=vars(replace(config, seed=1))), "seed=1, and now it would be 0"),
+    ):
+        save_run(run.directory, model_to_probe(), **facts | changed)
+        with pytest.raises(UserError, match=complaint):
+            runner.is_finished(run)
 
 
 def test_a_measure_that_fails_is_named(tmp_path, monkeypatch):
     (tmp_path / "grade.py").write_text("raise SystemExit('nothing here')")
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     with pytest.raises(UserError, match="grade.py .* failed"):
-        runner.call(["grade.py", str(tmp_path / "nowhere"), "--no_judge"])
+        runner.call(["grade.py", "--no_judge"])
 
 
 def test_memory_says_where_it_is_measured(monkeypatch):
     """Windows has no module `resource`."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setattr(sys, "argv", ["memory", "x.json", "100", "500", "ours", "configs/demo.py"])
     with pytest.raises(SystemExit, match="on Linux alone"):
-        memory.main()
+        memory.limit_memory(500)
