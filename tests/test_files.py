@@ -5,13 +5,13 @@ import os
 import pytest
 
 from nanostories.cli import Parser, UserError, one_line_errors, positive, share
-from nanostories.files import append_json, read_json, read_json_lines, write_bytes, write_json
+from nanostories.files import append_json, read_json, read_json_lines, write_bytes
 from nanostories.tables import read_table, read_user_table, write_table
 
 
 def test_a_file_takes_its_name_when_it_is_on_the_disk(tmp_path, monkeypatch):
     path = tmp_path / "facts.json"
-    write_json(path, dict(old="é"))
+    write_bytes(path, b'{"old": 1}')
 
     def refuse(_):
         raise OSError(5, "Input/output error")
@@ -19,38 +19,37 @@ def test_a_file_takes_its_name_when_it_is_on_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", refuse)  # what was written was only in memory, and is lost
     with pytest.raises(OSError, match="Input/output"):
         write_bytes(path, b"new")
-    assert read_json(path) == dict(old="é") and list(tmp_path.iterdir()) == [path]
+    assert read_json(path) == dict(old=1) and list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("text", [b"", b'{"a": ', b"\x00\xff", b"[1]", b"[" * 10**5])
+@pytest.mark.parametrize("text", [b"", b"\x00\xff", b"[1]", b"[" * 10**5])
 def test_no_json_object(tmp_path, text):
     (tmp_path / "a.json").write_bytes(text)
-    with pytest.raises(ValueError, match="a.json: ") as error:
+    with pytest.raises(UserError, match="a.json: .*$"):
         read_json(tmp_path / "a.json")
-    assert "\n" not in str(error.value)
 
 
 def test_lines_are_whole_also_after_one_that_was_cut(tmp_path):
     path = tmp_path / "rows.jsonl"
-    append_json(path, dict(a=1))
-    assert path.read_bytes() == b'{"a": 1}\n'
-    with path.open("a") as file:
-        file.write('{"a": ')
+    path.write_text('{"a": 1}\n{"a": ')
     append_json(path, dict(a=2))
-    assert list(read_json_lines(path)) == [dict(a=1), dict(a=2)]
-    assert path.read_bytes().endswith(b'{"a": 2}\n')
+    append_json(path, dict(a=3))
+    assert path.read_text() == '{"a": 1}\n{"a": \n{"a": 2}\n{"a": 3}\n'
+    assert list(read_json_lines(path)) == [dict(a=1), dict(a=2), dict(a=3)]
 
 
-def test_only_what_a_user_can_mend_becomes_one_line():
-    with pytest.raises(SystemExit, match=r"^grade.py: a\\nb: no such run$"):
+@pytest.mark.parametrize(
+    "error, kind, message",
+    [
+        (UserError("a\nb: no such run"), SystemExit, r"^grade.py: a\\nb: no such run$"),
+        (OSError(2, "No such file", "none.txt"), SystemExit, "none.txt: No such file; free some"),
+        (ValueError("not enough values"), ValueError, "not enough values"),
+    ],
+)
+def test_only_what_a_user_can_mend_becomes_one_line(error, kind, message):
+    with pytest.raises(kind, match=message):
         with one_line_errors("grade.py", interrupted=""):
-            raise UserError("a\nb: no such run")
-    with pytest.raises(SystemExit, match="none.txt: No such file or directory; free some space"):
-        with one_line_errors("grade.py", interrupted=""):
-            open("none.txt")
-    with pytest.raises(ValueError, match="not enough values to unpack"):
-        with one_line_errors("grade.py", interrupted=""):
-            raise ValueError("not enough values to unpack")
+            raise error
 
 
 def test_tables(tmp_path):
@@ -72,7 +71,6 @@ def test_tables_of_users(tmp_path, delimiter):
 
 
 DAMAGED_TABLES = {  # and a word of the message
-    b"run\na": "story",
     b"run,story\na": "line 2",
     b"run,story\na,b,c": "line 2",
     b"\xff,\xfe": "UTF-8",
@@ -84,9 +82,24 @@ DAMAGED_TABLES = {  # and a word of the message
 @pytest.mark.parametrize("data, word", DAMAGED_TABLES.items())
 def test_damaged_tables_of_users(tmp_path, data, word):
     (tmp_path / "u.csv").write_bytes(data)
-    with pytest.raises(ValueError, match=word) as error:
+    with pytest.raises(UserError, match=f"u.csv.*{word}.*$"):
         read_user_table(tmp_path / "u.csv", ["run", "story"])
-    assert "u.csv" in str(error.value) and "\n" not in str(error.value)
+
+
+WRONG_FLAGS = [
+    "--max_tokens=0",
+    "--max_tokens=1.5",
+    "--val_share=1",
+    "--seed=-1",
+    "--timeout=inf",
+    "--base_url=me:secret@x",
+    "--base_url=http://me:secret@x",
+    "--base_url=http://x?key=secret",
+    "--extra=[]",
+    '--extra={"n":2}',
+    "--spending=x",
+    "--price_in=1",
+]
 
 
 def test_flags(capsys):
@@ -95,15 +108,10 @@ def test_flags(capsys):
     parser.add_argument("--val_share", type=share)
     parser.add_shared("seed", default=3)
     parser.add_api("API")
-    args = parser.parse_args(["--max_tokens", "7", "--price_in", "1", "--price_out", "0"])
+    args = parser.parse_args(["--max_tokens=7", "--price_in=1", "--price_out=0"])
     assert args.max_tokens == 7 and args.seed == 3
     assert parser.require_api(args) == dict(concurrency=8, timeout=120.0, price_in=1, price_out=0)
-    wrong = (
-        "--max_tokens=0 --max_tokens=1.5 --val_share=1 --seed=-1 --timeout=inf"
-        " --base_url=me:secret@x --base_url=http://me:secret@x --base_url=http://x?key=secret"
-        ' --extra=[] --extra={"n":2} --spending=x --rate=1 '
-    )
-    for flag in (wrong + "--price_in=1 --max_cost=2").split():
+    for flag in WRONG_FLAGS:
         with pytest.raises(SystemExit):
             parser.require_api(parser.parse_args([flag]))
         said = capsys.readouterr().err

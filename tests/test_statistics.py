@@ -12,11 +12,9 @@ from nanostories.statistics import estimate, holm, ratio
 
 def test_a_mean_is_scipys_t_test():
     values = np.random.default_rng(0).normal(0.3, 1, 20)
-    found = estimate(values, chance=0.1)
     theirs = scipy.stats.ttest_1samp(values, 0.1)
     expected = (values.mean(), *theirs.confidence_interval(0.95), theirs.pvalue)
-    for number, reference in zip(found, expected, strict=True):
-        assert number == pytest.approx(reference)
+    assert estimate(values, chance=0.1) == pytest.approx(expected)
 
 
 def test_without_spread_or_prompts():
@@ -34,20 +32,17 @@ def test_the_interval_of_paired_wins_counted_out(n):
     """Over all outcomes, by their probability: it holds the truth, and chance is rarely taken for a
     difference."""
     counts = [(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)]
-    intervals = []
-    for count in counts:
-        intervals.append(estimate(np.repeat([1, 0, 0.5], count), share=True, chance=0.5))
+    outcomes = [np.repeat([1, 0, 0.5], count) for count in counts]
+    intervals = [estimate(outcome, share=True, chance=0.5) for outcome in outcomes]
     _, low, high, _ = np.array(intervals).T
-    for ties, share in itertools.product((0, 0.2, 0.5, 0.8, 0.9), (0.5, 0.7, 0.9, 0.99)):
+    for ties, share in itertools.product((0, 0.2, 0.5, 0.9), (0.5, 0.9, 0.99)):
         win = (1 - ties) * share
         truth = win + ties / 2
         p = scipy.stats.multinomial.pmf(counts, n, [win, 1 - ties - win, ties])
-        above_chance = p[low > 0.5].sum()
         assert p[(low <= truth) & (truth <= high)].sum() > 0.929
-        if share == 0.5:
-            assert above_chance < 0.036
-        if (ties, share) == (0.2, 0.9):  # the fewest prompts that grading asks for rest on this
-            assert above_chance == pytest.approx({5: 0, 8: 0.45, 12: 0.78, 30: 1}[n], abs=0.006)
+        assert share > 0.5 or p[low > 0.5].sum() < 0.036
+        if (n, ties, share) == (12, 0.2, 0.9):  # the fewest prompts that grading asks for
+            assert p[low > 0.5].sum() == pytest.approx(0.78, abs=0.006)
 
 
 @pytest.mark.parametrize("n", [10, 50])
@@ -56,11 +51,9 @@ def test_ratios_hold_the_truth(n):
     rng = np.random.default_rng(0)
     n_bytes = rng.lognormal(6, 0.5, (2000, n))
     bits = n_bytes * rng.normal(0.7, 0.1, (2000, n))
-    held = 0
-    for numerators, denominators in zip(bits, n_bytes):
-        found = ratio(numerators, denominators)
-        held += found.low <= 0.7 <= found.high
-    assert 0.91 < held / 2000 < 0.965
+    _, low, high, _ = np.array([ratio(*sums) for sums in zip(bits, n_bytes)]).T
+    held = (low <= 0.7) & (0.7 <= high)
+    assert 0.91 < np.mean(held) < 0.965
     many = ratio(bits[:3], n_bytes[0])  # several numerators at once
     assert [column[1] for column in many] == pytest.approx(ratio(bits[1], n_bytes[0]))
 
@@ -70,4 +63,3 @@ def test_holm():
     corrected = holm(np.array([0.01, 0.04, 0.03, 0.005]))
     assert corrected == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm(np.array([0.6, 0.7])).tolist() == [1, 1]
-    assert holm(np.array([])).size == 0

@@ -31,7 +31,7 @@ from nanostories.statistics import Estimate, difference_rows, estimate
 Grades = Mapping[str, Sequence[dict[str, float] | None]]
 
 # Counted over the outcomes of paired wins: with 20% ties and 90% wins among the rest, a judge
-# passes the test with 12 prompts in 78% of cases, with 10 in 68% (tests/test_statistics.py).
+# passes the test with 12 prompts in 78% of cases (tests/test_statistics.py), with 10 in 68%.
 FEWEST_PROMPTS = 12
 ALPHA = 0.05  # the chance that any of a table's differences is called clear although none exists
 BLIND = "the judge fails the controls of this score"

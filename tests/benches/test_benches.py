@@ -3,8 +3,6 @@ kept."""
 
 import json
 import os
-import re
-import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,8 +22,9 @@ from nanostories.corpus import builtin_stories
 from nanostories.files import append_json
 from nanostories.grading.pairs import read_pairs
 
+pytest.importorskip("transformers")
+pytest.importorskip("rouge_score_rs")
 SHAPE = GPTNeoConfig(vocab_size=300, block_size=128, n_layer=2, n_head=2, n_embd=16)
-PEERS = {"sample": "transformers", "train": "transformers", "rouge": "rouge_score_rs"}
 N_RATIOS = {"train": 3, "sample": 6, "loss": 1, "track": 1, "rouge": 2, "gpu": 10}
 
 
@@ -40,26 +39,20 @@ def make_stories(data_dir: Path) -> None:
 
 
 @pytest.fixture
-def toys(monkeypatch, tmp_path):
+def toys(monkeypatch, command_line, tmp_path):
     """Toy sizes for all benches, in this process, nothing compiled."""
-    toy_run = settings(tmp_path, tmp_path) | {
-        "data": "builtin",
-        "max_minutes": 0.0,
-        "keep_checkpoints": 1,
-    }
+    toy_run = settings(tmp_path, tmp_path)
     for name in ("name", "out_dir", "learning_rate"):  # which benches set themselves
         del toy_run[name]
+    toy_run |= {"data": "builtin", "max_minutes": 0.0, "keep_checkpoints": 1}
 
     def run_here(command: list, **_):
-        argv = [str(argument) for argument in command[1:]]
-        script = {"train": train, "probe": probe}[Path(argv[0]).stem]
+        _, path, *flags = command
+        script = {"train": train, "probe": probe}[path.stem]
         if script is train:
-            argv += [f"--{name}={value}" for name, value in toy_run.items()]
-        monkeypatch.setattr(sys, "argv", argv)
-        try:
-            script.main()
-        except SystemExit as end:  # train.py ends with one
-            assert end.code == 0
+            flags += [f"--{name}={value}" for name, value in toy_run.items()]
+        code, _ = command_line(script, tmp_path)(*flags)
+        assert code == 0
 
     make_stories(tmp_path)
     replacements = {
@@ -67,12 +60,7 @@ def toys(monkeypatch, tmp_path):
         sample: {"SHAPE": SHAPE, "NEW_TOKENS": 8, "PLAIN_NEW_TOKENS": 2},
         train_bench: {"SHAPE": SHAPE, "alternating_processes": in_this_process},
         rouge: {"N_TEXTS": 5, "N_PEER_STORIES": 10, "make_stories": make_stories},
-        gpu: {
-            "CHECKS": ["true"],
-            "SHAPE": SHAPE,
-            "STEPS": 1,
-            "measured_flops": lambda *_: 1e9,
-        },
+        gpu: {"CHECKS": ["false"], "SHAPE": SHAPE, "STEPS": 1, "measured_flops": lambda *_: 1e18},
         loss: {"SETTINGS": toy_run, "LEARNING_RATES": [1e-3], "SHARES": [0.5, 1]},
         measure: {"subprocess": SimpleNamespace(run=run_here), "OUT": tmp_path / "out"},
         measure.gc: {"collect": lambda: None},  # tenths of a second before each measurement
@@ -89,39 +77,23 @@ def toys(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", N_RATIOS)
 def test_every_bench_runs(name, toys, command_line, tmp_path):
-    if name in PEERS:
-        pytest.importorskip(PEERS[name])
     flags = ["--rounds", 2 if name == "track" else 1, "--save"]
     if name == "gpu":
         flags.append("--device=cpu")
     if name == "track":
-        record = tmp_path / "record.py"
-        mine = tmp_path / "mine.py"
-        record.write_text("learning_rate = 1e-3")
-        mine.write_text("learning_rate = 2e-3")
-        flags += ["--config", record, mine]
+        configs = [tmp_path / "record.py", tmp_path / "mine.py"]
+        for path in configs:
+            path.touch()
+        flags += ["--config", *configs]
     code, printed = command_line(bench, tmp_path)(name, *flags)
     assert code == 0
     *lines, last = printed.out.splitlines()
     result = json.loads(last)
+    broken = [line for line in lines if "NOT KEPT" in line and "stories in time" not in line]
+    assert broken == (["NOT KEPT: checks (0.00 of it)"] if name == "gpu" else [])
     assert result["bench"] == name and result["hardware"] and result["versions"]
-    assert len(result["ratios"]) == N_RATIOS[name]
-    assert result["figures"] and min(result["ratios"].values()) >= 0
-    for label, value in result["figures"].items():
-        assert value >= 0
-        assert any(label in line and f"{value:,.3f}" in line for line in lines), label
+    assert len(result["ratios"]) == N_RATIOS[name] and result["figures"]
     assert json.loads((tmp_path / "results.jsonl").read_text()) == result
-
-
-def test_the_gpu_bench_names_the_promises_that_are_not_kept(
-    toys, monkeypatch, command_line, tmp_path
-):
-    monkeypatch.setattr(gpu, "CHECKS", ["false"])
-    monkeypatch.setattr(gpu, "COUNTED", {"ts_8m": (1e-9, 1.0)})
-    monkeypatch.setattr(gpu, "measured_flops", lambda *_: 1e18)
-    _, printed = command_line(bench, tmp_path)("gpu", "--device=cpu", "--rounds=1")
-    broken = [line for line in printed.out.splitlines() if line.startswith("NOT KEPT: ")]
-    assert [line.split(" (")[0][10:] for line in broken] == ["checks", "ts_8m: 0.5 of the bound"]
 
 
 @pytest.mark.slow
@@ -129,14 +101,12 @@ def test_contestants_alternate_in_processes_of_their_own(tmp_path):
     path = tmp_path / "turns.txt"
     makes = {}
     for name in ("ours", "peer"):
-        write_turn = f"echo {name} $PPID >> {path}"
-        makes[name] = partial(partial, os.system, write_turn)
-    assert set(measure.alternating_processes(makes, rounds=2)) == {"ours", "peer"}
+        makes[name] = partial(partial, os.system, f"echo {name} $PPID >> {path}")
+    measure.alternating_processes(makes, rounds=2)
     turns = path.read_text().splitlines()
     assert turns == turns[:2] * 3  # a warm-up, and two rounds
-    (ours, pid), (peer, other_pid) = [turn.split() for turn in turns[:2]]
-    assert (ours, peer) == ("ours", "peer")
-    assert len({pid, other_pid, str(os.getpid())}) == 3
+    processes = {turn.split()[1] for turn in turns}
+    assert len(processes - {str(os.getpid())}) == 2
 
 
 def test_the_time_to_the_loss_of_the_peer():
@@ -149,9 +119,8 @@ def test_saved_results_have_every_row(tmp_path, monkeypatch, command_line):
     """Where the first machine lacks some, too; only the newest of a machine."""
     monkeypatch.setattr(bench, "RESULTS", tmp_path / "results.jsonl")
     for machine, ratio, figures in (("A", 4.0, {"old": 1}), ("A", 5.0, {}), ("B", 3.0, {"m": 7})):
-        result = {"bench": "train", "ratios": {"peer": ratio}, "figures": figures}
-        append_json(bench.RESULTS, result | {"hardware": machine})
+        result = dict(bench="train", hardware=machine, ratios={"peer": ratio}, figures=figures)
+        append_json(bench.RESULTS, result)
     _, printed = command_line(bench, tmp_path)("train", "--saved")
-    assert "4.000" not in printed.out and "old" not in printed.out
-    assert re.search(r"ratio: peer \| +5.000 \| +3.000", printed.out)
-    assert re.search(r"m +\| +– \| +7.000", printed.out)
+    assert "old" not in printed.out
+    assert "ratio: peer | 5.000 | 3.000" in printed.out and "|     – | 7.000" in printed.out

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 from conftest import ROOT
-from story_files import run_prepare, write_stories
+from story_files import STORIES, run_prepare, write_stories
 
 import sample
 import train
@@ -24,31 +24,29 @@ def printed(text: str) -> list[str]:
     return shlex.split(command)
 
 
-@pytest.mark.parametrize("n, held_out, headers", [(25, 8, False), (50, 10, True), (400, 50, True)])
-def test_the_printed_commands_work(tmp_path, capsys, command_line, n, held_out, headers):
+@pytest.mark.parametrize("n, held_out, header", [(25, 8, []), (1000, 150, ["--headers"])])
+def test_the_printed_commands_work(tmp_path, capsys, command_line, n, held_out, header):
     stories = [story.text for story in builtin_stories.stories(n, 0)]
     path = write_stories(tmp_path / "few.txt", stories)
-    flags = ["--name=few", "--vocab_size=500", "--data_dir", tmp_path / "data"]
-    if headers:
-        flags.append("--headers")
+    flags = ["--name=few", "--vocab_size=500", f"--data_dir={tmp_path}", *header]
     run_prepare("--input", path, *flags)
-    assert load_meta(tmp_path / "data" / "few")["splits"]["val"]["stories"] >= held_out
+    assert load_meta(tmp_path / "few")["splits"]["val"]["stories"] >= held_out
     arguments = printed(capsys.readouterr().out)
     length = "--epochs=0.01" if "--epochs=5" in arguments else "--max_steps=2"
-    places = [f"--data_dir={tmp_path / 'data'}", f"--out_dir={tmp_path / 'out'}"]
-    _, said = command_line(train, ROOT)(*arguments, *TINY, *places, length)
+    _, said = command_line(train, ROOT)(*arguments, *TINY, f"--out_dir={tmp_path}", length)
     flags = ["--n=1", "--max_new_tokens=5", "--device=cpu"]
     code, said = command_line(sample, ROOT)(*printed(said.out), *flags)
     assert code == 0 and said.out.strip()
 
 
-def test_a_file_of_one_unsplit_story_among_good_ones_is_named(tmp_path, capsys):
-    stories = [story.text for story in builtin_stories.stories(60, 0)]
+def test_of_many_files_those_that_may_be_wrong_are_named(tmp_path, capfd):
+    """The fewest and the most stories, and one story that is far longer than the others."""
     folder = tmp_path / "mine"
     folder.mkdir()
-    write_stories(folder / "good.txt", stories)
-    write_stories(folder / "unsplit.txt", ["\n\n".join(stories)])  # alone in its file
-    run_prepare("--input", folder, "--name=mine", "--data_dir", tmp_path / "data")
-    said = capsys.readouterr()
-    warnings = [line for line in (said.out + said.err).splitlines() if "single one" in line]
-    assert len(warnings) == 1 and "unsplit.txt" in warnings[0]
+    for i in range(30):
+        write_stories(folder / f"{i}.txt", STORIES[10 * i : 10 * i + 2 + i % 9])
+    write_stories(folder / "unsplit.txt", ["\n\n".join(STORIES)])
+    run_prepare("--input", folder, "--name=many", "--data_dir", tmp_path)
+    said = capfd.readouterr().out
+    assert f"from 1 ({folder}/unsplit.txt) to 10 (" in said
+    assert f"longest story of {folder}/unsplit.txt a single one" in said

@@ -26,13 +26,11 @@ BAD = {  # name of a file -> its content, and a word of the message
     "broken.jsonl": ("\n".join([*ROWS[:6], '{"text": "Oh', *ROWS]).encode(), "line 7"),
     "nofield.jsonl": ("\n".join([*ROWS[:2], "", '{"title": "Oh."}']).encode(), "line 4"),
     "nested.jsonl": (b'{"a":' * 10**5, "line 1"),
+    "number.jsonl": (b'{"text": 3}', "not text"),
     "object.json": (b'{"stories": []}', "array"),
     "broken.json": (b'[{"text": "Oh."}', "not JSON"),
     "cut.txt.gz": (gzip.compress(GOOD)[:-1000], "gzip"),
-    "line\nbreak.txt": (b"", "no stories left"),
     "cutoff.txt": (f"One and\n{END}\nTwo and\n{END}\n".encode(), "2 truncated dropped"),
-    "stories.parquet": (b"PAR1", "parquet"),
-    "stories.csv": (b"title,body\nOne,Two.\n", "row 1"),
     "stories.odt": (b"text", ".jsonl"),
 }
 
@@ -54,16 +52,15 @@ def refused(folder: Path, *args) -> str:
     before = snapshot(folder / "data")
     with pytest.raises(SystemExit) as stop:
         run_prepare(*args, "--data_dir", folder / "data")
-    assert stop.value.code and "\n" not in str(stop.value.code)
     assert snapshot(folder / "data") == before and os.listdir(folder / "data") == ["x"]
-    return str(stop.value.code)
+    assert "\n" not in str(stop.value)
+    return str(stop.value)
 
 
-@pytest.mark.parametrize("name", BAD, ids=repr)
+@pytest.mark.parametrize("name", BAD)
 def test_bad_files_are_named_and_change_nothing(folder, name):
     said = refused(folder, "--input", folder / name, "--name", "x")
-    assert BAD[name][1] in said
-    assert "needs pyarrow" in said or name.replace("\n", "\\n") in said
+    assert BAD[name][1] in said and name in said
 
 
 def test_a_damaged_parquet_is_named(tmp_path):
@@ -72,7 +69,6 @@ def test_a_damaged_parquet_is_named(tmp_path):
     good = path.read_bytes()
     for text, damage in [
         (b"One story.", b"\xff" * 10),  # is not UTF-8
-        (b"\n\0\0\0One story.", b"\xff\xff\xff\x7fOne story."),  # its length
         (b"\x1cl\n\0\0\0One", b"\xff\xff\n\0\0\0One"),  # its compression
     ]:
         assert text in good
@@ -82,18 +78,13 @@ def test_a_damaged_parquet_is_named(tmp_path):
 
 
 MISTAKES = {  # flags, and a word of the message
-    "--input missing.txt --name x": "no such file",
     "--input good.txt --name ../x": "--name",
     "--input good.txt --name x --val good.txt --val_share 0.1": "--val_share",
-    "--input good.txt --name x --vocab_size 256": "--vocab_size",
-    "": "--input is required",
-    "builtin --input good.txt": "not allowed",
-    "builtin --split_on x": "--split_on",
     "builtin --column x": "--column",
     "builtin --vocabulary_of out/x --vocab_size 300": "--vocabulary_of",
     "builtin-instruct --raw": "--raw",
     "--input good.txt --name x --stories 9": "--stories",
-    "--input stories.parquet --name x --split_on x": "--split_on",
+    "--input stories.odt --name x --split_on x": "--split_on",
     "--input good.txt --name x --split_on (": "not a regular expression",
 }
 
@@ -122,35 +113,24 @@ def test_another_corpus_of_the_name_is_kept_under_a_new_one(folder, tmp_path):
     stories."""
     shutil.copytree(folder / "data", tmp_path, dirs_exist_ok=True)
     (tmp_path / "x" / "words.bin").write_text("made by another command")
-    copy = shutil.copy(folder / "good.txt", folder / "copy.txt")
-    args = ("--input", copy, "--name", "x", "--vocab_size", 300, "--data_dir", tmp_path)
-    run_prepare(*args)  # the same stories, the same splits
+    args = ("--input", folder / "good.txt", "--name", "x", "--data_dir", tmp_path)
+    run_prepare(*args, "--vocab_size", 300)  # the same stories, the same splits
     assert os.listdir(tmp_path) == ["x"] and (tmp_path / "x" / "words.bin").exists()
-    assert load_meta(tmp_path / "x")["source"] == [str(copy)]
     old = snapshot(tmp_path / "x")
     run_prepare(*args, "--seed", 1)
     assert snapshot(tmp_path / "x-1") == old and load_meta(tmp_path / "x")["seed"] == 1
 
 
-NOT_A_CORPUS = {  # its files
-    "an empty directory": {},
-    "files": {"precious.py": "print('mine')"},
-    "a list in meta.json": {"meta.json": "[]"},
-    "a meta.json of another format": {"meta.json": '{"format": 1}'},
-}
-
-
-@pytest.mark.parametrize("files", NOT_A_CORPUS.values(), ids=NOT_A_CORPUS)
-def test_what_is_no_corpus_is_never_touched(folder, tmp_path, files):
+@pytest.mark.parametrize("name", ["precious.py", "meta.json"])
+def test_what_is_no_corpus_is_never_touched(folder, tmp_path, name):
     (tmp_path / "link").symlink_to("nowhere")
     (tmp_path / "mine").mkdir()
-    for name, text in files.items():
-        (tmp_path / "mine" / name).write_text(text)
+    (tmp_path / "mine" / name).write_text('{"format": 1}')
     before = snapshot(tmp_path)
     for name in ("mine", "link"):
-        with pytest.raises(SystemExit, match=f"{name}.*; choose another --name, or move it away"):
+        with pytest.raises(SystemExit, match=f"{name}.*; choose another --name"):
             run_prepare("--input", folder / "good.txt", "--name", name, "--data_dir", tmp_path)
-    assert snapshot(tmp_path) == before and sorted(os.listdir(tmp_path)) == ["link", "mine"]
+    assert snapshot(tmp_path) == before and (tmp_path / "link").is_symlink()
 
 
 def replace_in(path: Path, old: bytes, new: bytes) -> None:
@@ -174,10 +154,7 @@ def test_damage_is_found_by_who_reads(folder, tmp_path, word):
     directory = tmp_path / "tinystories"
     for name in ("tinystories", "other"):
         shutil.copytree(folder / "data" / "x", tmp_path / name)
-    load_meta_and_tokens(directory, "train")
     DAMAGES[word](directory)
-    with pytest.raises(UserError, match=word) as error:
+    remedy = f"python prepare.py tinystories --data_dir {tmp_path}$"
+    with pytest.raises(UserError, match=f"^{directory}.*{word}.*{remedy}"):
         load_meta_and_tokens(directory, "train")
-    said = str(error.value)
-    assert f"python prepare.py tinystories --data_dir {tmp_path}" in said and str(directory) in said
-    assert "\n" not in said
