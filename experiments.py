@@ -171,7 +171,9 @@ def run_experiment(args: argparse.Namespace) -> None:
         memory_limit=args.memory_limit,
     )
     if subjects:
-        for command in commands(experiment.measures, subjects, settings):
+        todo = commands(experiment.measures, subjects, settings)
+        # Stories first: results that are older than these are made again
+        for command in sorted(todo, key=lambda command: command.result is not None):
             if not runner.is_current(command):
                 runner.call(command.arguments)
         results.show(args.experiment, experiment, subjects, settings)
@@ -189,7 +191,11 @@ def choose_runs(experiment: Experiment, args: argparse.Namespace) -> Runs:
     listed = experiment.runs(args.scale)
     models = args.models or args.only_models
     if models and (experiment.picture == "law" or "memory" in experiment.measures):
-        raise UserError(f"{args.experiment} needs runs of its own: leave out --models")
+        raise UserError(
+            f"{args.experiment} needs runs of its own: leave out --models and --only_models"
+        )
+    if "interpretation" in experiment.measures and any(name.startswith("api:") for name in models):
+        raise UserError(f"{args.experiment} looks into models, which an api: model does not allow")
     if args.only_models:
         listed = Runs({}, prompts=listed.prompts)
     if (args.steps and not listed.steps) or (args.budgets and not listed.budgets):
@@ -262,14 +268,12 @@ def find_subjects(
     subjects = []
     for run in runs:
         model = open_model(str(run.directory))
-        prompts_of = run.data if experiment.own_prompts else data
-        subjects.append(Subject(run.config.name, model, run.directory, prompts_of, run))
+        corpus = run.data if experiment.own_prompts else data
+        subjects.append(Subject(run.config.name, model, run.directory, corpus, run))
     for name in listed.models:
         model = open_model(name)
-        label = name.removeprefix("hf:").replace("/", "--")
-        if model.kind == "run":
-            # its path below out/, so that equal names of steps are told apart
-            label = "--".join(model.directory.parts[-2:]).removeprefix("out--")
+        # its path below out/, so that equal names of steps are told apart
+        label = "--".join(model.directory.parts[-2:]).removeprefix("out--")
         subjects.append(Subject(label, model, directory / label, data))
     if not experiment.checkpoints:
         return subjects
@@ -287,8 +291,8 @@ def find_subjects(
 
 # ---- Judges and keys ----
 def grade_flags(listed: Runs, data: Path, args: argparse.Namespace) -> list[str]:
-    """The samples of existing models lie apart from them, and do not say which corpus they
-    continue."""
+    """The flags of each grade.py. Where nothing is trained here: also the corpus, which samples
+    that lie apart from their model do not tell, and no judge unless one is named."""
     flags = list(args.grade)
     if not listed.variants:
         flags.append(f"--data={data}")

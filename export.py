@@ -71,7 +71,7 @@ def export_page(model, backend, path: Path, title: str, introduction: str) -> No
 
     config = backend.model.config
     shape = f"{config.n_layer} layers, {config.n_head} heads, width {config.n_embd}"
-    about = {
+    facts = {
         "parameters": f"{backend.model.num_params():,}: {shape}",
         "context": f"{config.block_size:,} tokens",
         "license": "page: MIT; weights: as whoever trained them, and their stories, allow",
@@ -79,14 +79,14 @@ def export_page(model, backend, path: Path, title: str, introduction: str) -> No
     if model.kind == "run":
         checkpoint = model.checkpoint
         loss = checkpoint["best_val_loss"]
-        about["trained on"] = f"{checkpoint['train_config']['data']}, {checkpoint['step']:,} steps"
+        facts["trained on"] = f"{checkpoint['train_config']['data']}, {checkpoint['step']:,} steps"
         if model.files[0].name == "best.pt":
-            about["validation loss"] = f"{loss:.3f} nats per token, before rounding to 8 bits"
+            facts["validation loss"] = f"{loss:.3f} nats per token, before rounding to 8 bits"
     settings = {"title": title, "introduction": introduction}
     if model.corpus:
         settings |= corpus_settings(model.corpus)
     name = model.directory.resolve().name.replace("--", "/")
-    content, lessons = story_page(name, backend, about, **settings)
+    content, lessons = story_page(name, backend, facts, **settings)
     rows = []
     for lesson in lessons:
         for claim in lesson.claims:
@@ -105,13 +105,13 @@ def export_page(model, backend, path: Path, title: str, introduction: str) -> No
 
 def corpus_settings(corpus: Path) -> dict:
     """What story_page takes from the corpus of its model."""
-    from nanostories.corpus.token_files import load_meta, load_stories
+    from nanostories.corpus.token_files import load_stories
     from nanostories.generation.prompts import openings
     from nanostories.pages.html import language_of
 
-    _, stories = load_stories(corpus, "val")
+    meta, stories = load_stories(corpus, "val")
     return {
-        "has_headers": "headers" in load_meta(corpus),
+        "has_headers": "headers" in meta,
         "openings": openings(corpus, 4),
         "language": language_of(stories),
     }

@@ -33,7 +33,7 @@ from nanostories.grading.comparisons import FEWEST_PROMPTS, Comparison, definiti
 from nanostories.grading.groups import Group, group_runs
 from nanostories.grading.metrics import metrics_of
 from nanostories.grading.people import agreement, by_people
-from nanostories.grading.scores import HUMAN, TRUE_ENDING, is_likelihood_judge
+from nanostories.grading.scores import HUMAN, TRUE_ENDING, is_human, is_likelihood_judge
 from nanostories.grading.stories import Run, Story, read_runs
 from nanostories.results import save
 
@@ -97,12 +97,12 @@ def parse_arguments() -> argparse.Namespace:
                 f"{name} is a file or directory here: to judge by its likelihoods, --judge"
                 f" lm:{name}"
             )
-        if name.startswith(f"{HUMAN}:"):
+        if is_human(name):
             parser.error(
                 f"{name}: people's grades are read from the files that they saved, without --judge"
                 f" (docs/grading.md); --judge {HUMAN} makes the page"
             )
-    # api: as for sample.py --model
+    # api:gpt-4o-mini is gpt-4o-mini (sample.py --model wants api:); lm:out/a/ is lm:out/a
     names = [name.rstrip("/").removeprefix("api:") for name in args.judge]
     args.judge = list(dict.fromkeys(names))
     return args
@@ -293,7 +293,10 @@ def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], args) -> None:
         print("--price_in and --price_out show the cost")
     elif judges:
         print(f"in all about ${total:.4f}; --max_cost limits it, for all judges together")
-    if args.max_cost and total > args.max_cost:
+    spent = max((judge.client.ledger.spent for judge in judges), default=0.0)
+    if spent:
+        print(f"{args.spending} has ${spent:.4f} already")
+    if args.max_cost and spent + total > args.max_cost:
         print(f"--max_cost {args.max_cost:g} is too little: --prompts N grades fewer stories")
     if not args.no_judge:
         print("judges by likelihood read on this machine, free")

@@ -94,7 +94,7 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
     ]
     picture = draw_attention(name, backend, args.text or texts[0], heads)
     save(out / "interpret.json", "interpret.py", result_tables, warnings, model.files, picture)
-    print(f"\nwrote {out}/; next: open neurons.html there, or python export.py")
+    print(f"\nwrote {out}/; next: open neurons.html there, or python export.py {model.name}")
 
 
 def draw_attention(name: str, backend, text: str, heads: list[dict]):

@@ -21,6 +21,7 @@ import itertools
 import json
 import math
 import os
+import random
 import re
 import shlex
 import shutil
@@ -277,6 +278,20 @@ def clean_and_split(
         yield split, text
 
 
+def with_val_mixed(texts: Iterable[tuple[str, str]], seed: int) -> Iterator[tuple[str, str]]:
+    """(split, text) of the training stories, then of the validation stories in random order: they
+    are of several files, and sample.py --eval takes the first."""
+    held_out = []
+    for split, text in texts:
+        if split == "val":
+            held_out.append(text)
+        else:
+            yield split, text
+    random.Random(seed).shuffle(held_out)
+    for text in held_out:
+        yield "val", text
+
+
 def clean_text(text: str, options: Options, counts: dict[str, int]) -> tuple[str, str]:
     """The cleaned text, and the story in it: "" if it has no header and should have one."""
     if options.raw:
@@ -346,16 +361,12 @@ def prepare(
     ):
         spools = {"train": Spool(train_file), "val": Spool(val_file)}
         counts = dict.fromkeys(CLEANING, 0)
-        for split, text in clean_and_split(train, val, options, counts):
+        texts = clean_and_split(train, val, options, counts)
+        if val is None and len(sources) > 1 and not options.raw:
+            texts = with_val_mixed(texts, options.seed)
+        for split, text in texts:
             spools[split].add(text)
-        for split, spool in spools.items():
-            if not spool.lengths:
-                outcomes = ", ".join(f"{n:,} {outcome}" for outcome, n in counts.items())
-                raise UserError(
-                    f"{', '.join(sources)}: no stories left for {split} ({outcomes}); give more, or"
-                    " some with --val; each must end with a whole sentence, and in a .txt"
-                    f" {END_OF_TEXT} or --split_on must separate them"
-                )
+        require_stories(spools, sources, counts)
         tokenizer = options.vocabulary
         if isinstance(tokenizer, str):
             tokenizer = learn_vocabulary(spools["train"], options)
@@ -374,6 +385,18 @@ def prepare(
         if options.headers:
             meta["headers"] = options.headers
         write_corpus(directory, meta, spools, tokenizer)
+
+
+def require_stories(spools: dict[str, Spool], sources: list[str], counts: dict[str, int]) -> None:
+    """UserError if a split has none."""
+    outcomes = ", ".join(f"{n:,} {outcome}" for outcome, n in counts.items())
+    for split, spool in spools.items():
+        if not spool.lengths:
+            raise UserError(
+                f"{', '.join(sources)}: no stories left for {split} ({outcomes}); give more, or"
+                " some with --val; each must end with a whole sentence, and in a .txt"
+                f" {END_OF_TEXT} or --split_on must separate them"
+            )
 
 
 def require_corpus(directory: Path) -> None:

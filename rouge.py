@@ -37,7 +37,7 @@ from nanostories.generation.samples_file import (
     result_name,
     set_file,
 )
-from nanostories.grading.stories import story_of, writer_of
+from nanostories.grading.stories import SAMPLING_SETTINGS, story_of, writer_of
 from nanostories.novelty import flags
 from nanostories.novelty.intervals import ClusteredValues, Metric
 from nanostories.novelty.search import Matches, Stream, search
@@ -49,7 +49,6 @@ N_OTHER_ENDINGS = 10  # that are compared with each true ending, as its baseline
 MIN_EXCERPTS = 400  # of held-out stories: half of them decide how long a copied passage must be
 SHARES = (1, 2, 4, 8)  # k of the k-grams that are looked for in all training stories
 IN_PICTURE = ("ending_f", "other_f", "training_f", "span")
-SAMPLING_SETTINGS = ("cut", "temperature", "top_k", "beams", "best_of", "max_new_tokens")
 
 
 # ---- The metric ----
@@ -71,8 +70,9 @@ def rouge_k(a: str | Sequence, b: str | Sequence, k: int = 2, counting: str = "s
 def kgrams(text: str | Sequence, k: int, counting: str) -> Counter:
     if isinstance(text, str):
         text = words_of(text)
-    words = np.asarray(text).tolist()
-    grams = zip(*(words[i:] for i in range(k)))
+    elif isinstance(text, np.ndarray):
+        text = text.tolist()  # Python's integers are quicker to hash
+    grams = zip(*(text[i:] for i in range(k)))
     return Counter(set(grams) if counting == "set" else grams)
 
 
@@ -202,9 +202,8 @@ class Analysis:
     n_verbatim: int  # excerpts that are in the training set word for word
     csv_rows: list[dict]
 
-    @property
-    def label(self) -> str:
-        return f"{self.run}, {self.set_name}"
+    def label(self, base: Path) -> str:
+        return f"{label_of(self.run, base)}, {self.set_name}"
 
 
 def analyze(
@@ -313,49 +312,51 @@ def differences_of_splits(analyses: list[Analysis], base: Path) -> list[dict]:
             continue
         for name, metric in training.metrics.items():
             if name in validation.metrics:
-                pair = Metric("", metric.completions, validation.metrics[name].completions)
+                baseline = validation.metrics[name].completions
+                pair = Metric("", metric.completions, baseline, is_count=metric.is_count)
                 cells = {"run": label_of(training.run, base), "metric": metric.title}
                 rows.append(cells | {"difference": pair.cells()["difference"]})
     return rows
 
 
-def warnings_of(analyses: list[Analysis], args: argparse.Namespace) -> list[str]:
+def warnings_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) -> list[str]:
     lines = []
     for analysis in analyses:
+        label = analysis.label(base)
         if analysis.n_verbatim:
             lines.append(
-                f"{analysis.label}: {analysis.n_verbatim} held-out excerpts are in the training set"
+                f"{label}: {analysis.n_verbatim} held-out excerpts are in the training set"
                 " word for word, as stock phrases are; `python rouge.py` of the corpus says whether"
                 " the splits share whole stories"
             )
         n_copies = analysis.baseline_flags.count("copy")
         if n_copies > 3 * flags.FALSE_ALARMS * len(analysis.baseline_flags):
             lines.append(
-                f"{analysis.label}: {n_copies} held-out excerpts are flagged as copies: the splits"
+                f"{label}: {n_copies} held-out excerpts are flagged as copies: the splits"
                 " share near-copies of stories"
             )
         n = len(analysis.csv_rows)
         n_long = sum(row["length"] >= analysis.min_copied_words for row in analysis.csv_rows)
         if n_long < n / 2:
             lines.append(
-                f"{analysis.label}: only {n_long} of {n} completions have the"
+                f"{label}: only {n_long} of {n} completions have the"
                 f" {analysis.min_copied_words} words in a row that make a copy here, as held-out"
                 " stories share nearly as many with training stories: copies can hardly be told"
             )
         if "other_f" not in analysis.metrics:
             lines.append(
-                f"{analysis.label}: completions are not compared with each other: that needs"
+                f"{label}: completions are not compared with each other: that needs"
                 f" {args.others + 1} prompts (of one prompt: completions); sample more, or lower"
                 " --others"
             )
-    settings = [analysis.settings for analysis in analyses]
+    first, *others = analyses
+    is_one_run = all(analysis.run == first.run for analysis in others)
     differ = []
-    for name, value in settings[0].items():
-        others = [i for i, own in enumerate(settings) if own[name] != value]
-        if others and (name != "checkpoint" or len({analysis.run for analysis in analyses}) == 1):
-            other = others[0]
-            places = f"{value} of {analyses[0].label}, {settings[other][name]} of"
-            differ.append(f"{name} ({places} {analyses[other].label})")
+    for name, value in first.settings.items():
+        unlike = [analysis for analysis in others if analysis.settings[name] != value]
+        if unlike and (name != "checkpoint" or is_one_run):
+            found = f"{unlike[0].settings[name]} of {unlike[0].label(base)}"
+            differ.append(f"{name} ({value} of {first.label(base)}, {found})")
     if differ:
         lines.append(f"sampled with different settings: {'; '.join(differ)}")
     return lines
@@ -380,10 +381,12 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def runs_with_samples(place: Path) -> list[Path]:
-    """A run itself, or those in a directory of runs."""
-    below = sorted({path.parent.parent for path in place.glob("*/samples/*.jsonl")})
-    return [place] if (place / "samples").exists() or not below else below
+def runs_with_samples(place: Path, names: Sequence[str]) -> list[Path]:
+    """A run itself, or those in a directory of runs that have one of these sets."""
+    below = set()
+    for name in names:
+        below |= {path.parent.parent for path in place.glob(f"*/samples/{name}.jsonl")}
+    return [place] if (place / "samples").exists() or not below else sorted(below)
 
 
 def read_sets(run: Path, names: Sequence[str]) -> dict[str, list[dict]]:
@@ -419,10 +422,9 @@ def corpora_of(runs: dict[Path, dict[str, list[dict]]]) -> dict[Path, Path]:
 def analyze_run(
     run: Path, sets: dict[str, list[dict]], corpus: WordCorpus, args: argparse.Namespace
 ) -> list[Analysis]:
-    analyses = []
-    for name, rows in sets.items():
-        analyses.append(analyze(run, name, rows, corpus, args))
-        write_table(run / f"{result_name('rouge', name)}.csv", analyses[-1].csv_rows)
+    analyses = [analyze(run, name, rows, corpus, args) for name, rows in sets.items()]
+    for analysis in analyses:
+        write_table(run / f"{result_name('rouge', analysis.set_name)}.csv", analysis.csv_rows)
     return analyses
 
 
@@ -438,9 +440,10 @@ def save_results(
         facts = {"kind": "memorization"}
         tables.append(Table(title, differences, {"difference": ".3f"}, facts=facts))
     sources = [set_file(analysis.run, analysis.set_name) for analysis in analyses]
-    runs = {analysis.label: analysis.metrics for analysis in analyses}
+    runs = {analysis.label(path.parent): analysis.metrics for analysis in analyses}
     figure = histograms(runs, IN_PICTURE)
-    save(path, "rouge.py", tables, warnings_of(analyses, args), sources, figure, is_shown)
+    warnings = warnings_of(analyses, path.parent, args)
+    save(path, "rouge.py", tables, warnings, sources, figure, is_shown)
 
 
 def comparison_path(runs: Sequence[Path], name: str) -> Path:
@@ -471,7 +474,7 @@ def main() -> None:
             raise UserError(f"{data[0]}: a corpus; name runs alone, or corpora alone")
         found = {}
         for place in args.runs or [newest_run()]:
-            found |= {run.resolve(): run for run in runs_with_samples(place)}
+            found |= {run.resolve(): run for run in runs_with_samples(place, args.set)}
         runs = {run: read_sets(run, args.set) for run in found.values()}
         name = f"{result_name('rouge', args.set[0])}.json"
         path = next(iter(runs)) / name

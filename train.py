@@ -364,7 +364,10 @@ def remark_on(run: Path) -> None:
         steps = int(log[-1]["step"])
         if steps < min(FEW_STEPS, config.max_steps / 4):
             print(f"\nWARNING: {config.max_minutes:g} minutes were only {steps} steps, too few")
-            print("to learn much: give it a longer --max_minutes, or a machine that is less busy")
+            print(
+                "to learn much: give it a longer --max_minutes; on a machine where other programs"
+            )
+            print("run, too, OMP_NUM_THREADS=1 is often many times faster")
             if steps <= config.short_window_steps:
                 short = config.block_size // SHORTER
                 print(f"All of these read {short} tokens at most; stories may fall apart after")

@@ -90,21 +90,29 @@ class ApiClient:
 
     def __post_init__(self):
         self.url, self.key = find_endpoint(self.role, self.base_url)
-        self.public_url = re.sub("(?<=//)[^/]*@", "", self.url)
+        self.public_url = re.sub("(?<=//)[^/]*@", "", self.url)  # without name:password@
         self.ledger = Ledger(self.spending, self.max_cost)
         self.replaced = collections.defaultdict(dict)  # model -> {refused field: its replacement}
+        # Of one call of map: why it ends, failures in a row, requests in flight
+        self.stopped = None
+        self.failures = 0
+        self.n_in_flight = 0
 
     # ---- Many requests ----
     def map(self, work: Callable[[Any], Awaitable], items: Iterable) -> Iterator[tuple]:
         """Yields (item, result of `await work(item)` or its RequestFailed) as they finish,
         `concurrency` at a time. If asking must stop (also at Ctrl-C), requests in flight, which are
         paid for, are finished and yielded; then StopAsking (KeyboardInterrupt) is raised."""
+        items = list(items)
+        if not items:
+            return
         if not re.fullmatch("[!-~]+", self.key):
             rule = "a key is sent only to the URL in the variable beside it"
-            raise UserError(f"no usable key for {self.public_url}: set OPENAI_API_KEY ({rule})")
-        self.stopped = None  # the exception that ends it
-        self.failures = 0  # in a row
-        self.n_in_flight = 0
+            raise UserError(
+                f"no usable key for {self.public_url}: set {self.role}_API_KEY ({rule})"
+            )
+        self.stopped = None  # a client serves several calls
+        self.failures = 0
         http = Http(timeout=self.timeout)
         self.api = openai.AsyncOpenAI(
             api_key=self.key, base_url=self.url, max_retries=RETRIES, http_client=http
@@ -162,22 +170,23 @@ class ApiClient:
             except openai.APIStatusError as error:
                 self.ledger.append(model, -reserved)
                 self.note_refused_fields(body, str(error.body))
-                if self.body(request) == body:
+                if self.body(request) == body:  # nothing was replaced: it would be refused again
                     reason = f"HTTP {error.status_code}: {error.body}"
                     remedy = REMEDIES.get(error.status_code)
                     if error.status_code == 401 and self.key == NO_KEY:
-                        remedy = "no key was sent: set OPENAI_API_KEY"
-                    raise self.failed(model, reason, remedy) from None
+                        remedy = f"no key was sent: set {self.role}_API_KEY"
+                    raise RequestFailed(self.note_failure(model, reason, remedy)) from None
             except openai.APIConnectionError as error:
                 # It may have been answered without reaching us: it stays reserved.
                 n_lost += 1
                 if n_lost == CONNECTIONS:
-                    raise self.failed(model, f"no reply ({error})") from None
+                    reason = self.note_failure(model, f"no reply ({error})")
+                    raise RequestFailed(reason) from None
                 await asyncio.sleep(n_lost)
             finally:
                 self.n_in_flight -= 1
         reply, problem = self.read(answer, model, reserved)
-        if reply.cut and not allow_cut:
+        if reply.cut and not allow_cut and not problem:
             problem = "cut off at the limit of tokens"
         if check and not problem:
             try:
@@ -185,7 +194,7 @@ class ApiClient:
             except UserError as error:
                 problem = f"{error}: {reply.text[:200]!r}"
         if problem:
-            raise BadReply(str(self.failed(model, problem)), reply)
+            raise BadReply(self.note_failure(model, problem), reply)
         self.failures = 0
         return reply
 
@@ -218,7 +227,7 @@ class ApiClient:
             dollars = self.cost(*tokens) if is_counted else reserved
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             reason = f"{answer.text[:200]} is no chat completion; is that the URL?"
-            raise self.failed(model, reason) from None
+            raise RequestFailed(self.note_failure(model, reason)) from None
         self.ledger.append(model, -reserved, dollars, tokens)
         text = without_thoughts(re.sub("[\ud800-\udfff]", "\ufffd", said))
         ending = choice.finish_reason
@@ -232,8 +241,9 @@ class ApiClient:
             return reply, "an empty reply: its thoughts took all tokens of the limit; raise it"
         return reply, f"an empty reply (finish_reason: {ending})"
 
-    def failed(self, model: str, reason: str, remedy: str | None = None) -> RequestFailed:
-        """The error of a request. Stops asking if every other one would fail, too."""
+    def note_failure(self, model: str, reason: str, why_stop: str | None = None) -> str:
+        """Counts a failure; returns its reason as one line. why_stop: why every other request would
+        fail, too: then asking stops."""
         # Without the key, also in the form that endpoints show: sk-ab***yz.
         reason = re.sub(r"\S*\*{3,}\S*", "[key]", " ".join(reason.split()))
         if len(self.key) >= 8:  # shorter ones are placeholders
@@ -241,10 +251,10 @@ class ApiClient:
         reason = reason[:300]
         self.failures += 1
         if self.failures >= FAILURES_IN_A_ROW:
-            remedy = f"{self.failures} requests in a row failed"
-        if remedy and not self.stopped:
-            self.stopped = StopAsking(f"{model} at {self.public_url}: {reason}; {remedy}")
-        return RequestFailed(reason)
+            why_stop = f"{self.failures} requests in a row failed"
+        if why_stop and not self.stopped:
+            self.stopped = StopAsking(f"{model} at {self.public_url}: {reason}; {why_stop}")
+        return reason
 
     # ---- Costs ----
     async def reserve(self, body: dict) -> float:

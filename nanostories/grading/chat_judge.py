@@ -20,7 +20,7 @@ import json
 import random
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import gpt2
-from nanostories.grading.scores import AGES, score_of
+from nanostories.grading.scores import AGES, CHAT, OWN
 from nanostories.grading.stories import Run, Story
 
 FOLDER = Path(__file__).parents[2] / "prompts"
@@ -38,8 +38,9 @@ QUESTIONS = {
     path.stem.removeprefix("question_"): path for path in sorted(FOLDER.glob("question_*.txt"))
 }
 MAX_TOKENS = 2000  # of a reply, with the model's thoughts; --extra can change it
-TRIES = 3  # unusable replies to a question, before a grading counts as failed
+TRIES = 3  # unusable replies, to all questions together, before a grading counts as failed
 REPLY_TOKENS = 60  # a guess, for the cost in --dry_run, until there are replies
+LARGEST = 1e9  # of a score whose scale nobody said
 IF_TOLD = "(if told) "  # before what is asked only of stories with an instruction
 
 
@@ -66,7 +67,7 @@ class Question:
             "{instruction}": story.instruction,
         }
         if not any("{instruction}" in turn for turn in self.turns):
-            values["{beginning}"] = story.prompt
+            values["{beginning}"] = story.prompt  # so the instruction is shown there
         texts = []
         for turn in self.turns:
             if not story.instruction:
@@ -92,8 +93,15 @@ def read_question(name: str) -> Question:
     scores = []
     first_line, _, others = text.partition("\n")
     if first_line.startswith("scores:"):
-        scores = [name.strip() for name in first_line.removeprefix("scores:").split(",")]
+        named = first_line.removeprefix("scores:").split(",")
+        scores = [score.strip() for score in named if score.strip()]
         text = others
+    for paragraph in text.split("\n\n"):
+        if "{instruction}" in paragraph and re.search(r"\{(beginning|completion)\}", paragraph):
+            raise UserError(
+                f"{name}: {{instruction}} needs a paragraph of its own, which is left out where a"
+                " story has none"
+            )
     turns = re.split(r"(?m)\s*^--- next turn ---\s*", text)
     return Question(name, tuple(scores), tuple(turns))
 
@@ -119,7 +127,7 @@ def read_reply(text: str, names: Sequence[str] = ()) -> dict[str, float]:
         names = [name for name, value in found.items() if type(value) in (int, float)]
     scores = {name: checked(name, by_lower_name.get(name.lower())) for name in names}
     if not scores:
-        raise UserError("no number for each score")
+        raise UserError("no number in it")
     letter = str(by_lower_name.get("age_group", ""))[:1].upper()
     if letter in AGES:
         scores["age"] = AGES[letter]
@@ -130,7 +138,7 @@ def json_in(text: str) -> dict | list:
     """The object in a text, or the array, if it has just one."""
     try:
         if "{" in text:
-            return dict(json.loads(text[text.index("{") : text.rfind("}") + 1]))
+            return json.loads(text[text.index("{") : text.rfind("}") + 1])
         arrays = set(re.findall(r"\[\s*-?[\d.]+(?:\s*,\s*-?[\d.]+)*\s*\]", text))
         return json.loads(arrays.pop()) if len(arrays) == 1 else {}
     except (ValueError, RecursionError):
@@ -139,10 +147,11 @@ def json_in(text: str) -> dict | list:
 
 def checked(name: str, value) -> float:
     """A person's or a chat judge's score; UserError if it is not a number on its scale."""
-    low, high = score_of("chat", name).scale
-    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):  # small models quote numbers
+    low, high = CHAT.get(name, OWN).scale
+    # a cell of a person's file; and small models quote numbers
+    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
         value = float(value)
-    if type(value) not in (int, float) or not low <= value <= high or abs(value) == float("inf"):
+    if type(value) not in (int, float) or not low <= value <= high or abs(value) > LARGEST:
         raise UserError(f"{name} is {value!r}, not a number on its scale")
     return float(value)
 
@@ -155,7 +164,7 @@ class ChatJudge:
     model: str
     question: Question
     client: object  # an ApiClient
-    cache: Mapping[str, dict]  # grade.py's: {key of a question: the usable reply}
+    cache: object  # grade.py's Cache: {key of a question: the usable reply}
     repeats: int = 1  # gradings of each story
 
     @property
@@ -191,8 +200,12 @@ class ChatJudge:
         gradings = [self.look_up(story, repeat)[0] for repeat in range(self.repeats)]
         if None in gradings:
             return None
-        names = set(gradings[0]).intersection(*gradings)
-        return {name: fmean(x[name] for x in gradings) for name in gradings[0] if name in names}
+        means = {}
+        for name in gradings[0]:
+            values = [grading[name] for grading in gradings if name in grading]
+            if len(values) == self.repeats:  # an age may be missing from some
+                means[name] = fmean(values)
+        return means
 
     def key(self, messages: Sequence[dict], repeat: int) -> str:
         """Equal for the same question to the same judge, and only then."""
@@ -219,14 +232,14 @@ class ChatJudge:
         so that a killed call loses none. BadReply after too many unusable ones."""
         from nanostories.generation.api_client import BadReply
 
-        last_question = self.question.texts(story)[-1]
+        n_turns = len(self.question.turns)
         n_unusable = 0
         while True:
             scores, messages = self.look_up(story, repeat)
             if scores:
                 return
             check = None
-            if messages[-1]["content"] == last_question:
+            if len(messages) == 2 * n_turns - 1:  # the last turn: each earlier one has a reply
                 check = partial(read_reply, names=self.question.names(story))
             request = dict(model=self.model, messages=messages, max_tokens=MAX_TOKENS)
             try:

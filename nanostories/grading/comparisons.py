@@ -36,7 +36,7 @@ FEWEST_PROMPTS = 12
 ALPHA = 0.05  # the chance that any of a table's differences is called clear although none exists
 BLIND = "the judge fails the controls of this score"
 TOO_FEW = f"controls of fewer than {FEWEST_PROMPTS} prompts: too few to test this score"
-FEW = "too few prompts"
+CANNOT_TELL = "too few prompts"  # an outcome of a test, beside "yes" and "no"
 UNTESTED = "no control tests this score"
 OWN_WORDS = "stories by the judge itself, which overrates them: not compared"
 
@@ -82,14 +82,17 @@ class Comparison:
         return found
 
     def outcomes(self, score: str) -> dict[str, str]:
-        """{control: whether this score tells it from the true ending: "yes", "no" or FEW}"""
+        """{control: whether this score tells it from the true ending: yes, no or CANNOT_TELL}"""
         found = {}
         for control in score_of(self.judge, score).tested_by:
             if (score, control) in self.wins:
                 win, n = self.wins[score, control]
-                found[control] = "no" if n >= FEWEST_PROMPTS else FEW
                 if win.low > 0.5:
                     found[control] = "yes"
+                elif n >= FEWEST_PROMPTS:
+                    found[control] = "no"
+                else:
+                    found[control] = CANNOT_TELL
         return found
 
     def failed_controls(self, score: str) -> list[str]:
@@ -104,7 +107,7 @@ class Comparison:
             return UNTESTED
         if "no" in found:
             return BLIND
-        return TOO_FEW if FEW in found else ""
+        return TOO_FEW if CANNOT_TELL in found else ""
 
     # ---- Tables ----
     def tables(self) -> list[Table]:
@@ -137,9 +140,9 @@ class Comparison:
             f"Scores of {self.group.title} {self.by}",
             rows,
             formats,
-            notes | dict.fromkeys(self.own, OWN_WORDS),
-            about,
-            {"kind": "scores", "judge": self.judge},
+            notes=notes | dict.fromkeys(self.own, OWN_WORDS),
+            about=about,
+            facts={"kind": "scores", "judge": self.judge},
         )
 
     @property
@@ -164,13 +167,13 @@ class Comparison:
 
     @property
     def n_failed(self) -> int:
-        """Gradings."""
+        """How many gradings failed."""
         return sum(scores is None for scores in itertools.chain(*self.grades.values()))
 
     @property
     def failures_differ(self) -> bool:
         """Whether more gradings of some runs failed than of others: what is left is not alike."""
-        counts = [self.grades[run.name].count(None) for run in self.group.runs]
+        counts = [self.grades[run.name].count(None) for run in self.compared]
         return len(set(counts)) > 1
 
     @cached_property
@@ -232,7 +235,7 @@ class Comparison:
         with_more = [run.name for run in self.group.runs if len(run.prompts) > n]
         if with_more and not self.judge:
             yield (
-                f"only the {n} prompts that all of these runs have count; there are more of"
+                f"only the {n} prompts that all of these runs share are counted; there are more of"
                 f" {', '.join(with_more)}"
             )
         unlike = different_settings(self.compared)
@@ -246,10 +249,10 @@ class Comparison:
     def judge_warnings(self) -> Iterator[str]:
         if self.scores and not self.wins:
             how = "run grade.py with --controls"
-            if is_human(self.judge):
-                how = "more grades on the page test it, as controls are among its stories"
-            elif is_likelihood_judge(self.judge) or not self.group.controls[TRUE_ENDING]:
+            if is_likelihood_judge(self.judge) or not self.group.controls[TRUE_ENDING]:
                 how = "controls need true endings, which `python sample.py --eval 50` keeps"
+            elif is_human(self.judge):
+                how = "more grades on the page test it, as controls are among its stories"
             yield f"{self.judge} is untested; {how}"
         for name in self.scores:
             failed = self.failed_controls(name)
@@ -257,7 +260,7 @@ class Comparison:
                 few = ""
                 if self.doubt(name) == TOO_FEW:
                     few = "; with so few prompts any judge may seem so"
-                cannot = f"cannot tell the true ending from {' nor '.join(failed)}"
+                cannot = f"cannot tell the true ending from {' or '.join(failed)}"
                 yield f"{name}: {self.judge} {cannot}{few}"
         above = {}  # runs by score
         for row in self.differences:

@@ -33,11 +33,11 @@ def make_controls(true_endings: Sequence[Story]) -> dict[str, list[Story]]:
     controls = {TRUE_ENDING: ordered, SHUFFLED: [], OTHER: [], CUT: []}
     for i, story in enumerate(ordered):
         completions = {SHUFFLED: shuffle(story), CUT: cut_off(story)}
-        # The same story may have several instructions.
+        # The next story in this order; one that ends alike is this one, under another instruction
         following = [*ordered[i + 1 :], *ordered[:i]]
-        others = [other for other in following if other.completion != story.completion]
-        if others:
-            completions[OTHER] = end_like_other(story, others[0])
+        other = next((x for x in following if x.completion != story.completion), None)
+        if other:
+            completions[OTHER] = end_like_other(story, other)
         for kind, completion in completions.items():
             if completion and completion != story.completion:
                 controls[kind].append(replace(story, completion=completion))

@@ -44,53 +44,55 @@ from nanostories.grading.stories import Run, Story
 # beginnings alone (a pointwise mutual information), shuffled sentences went unnoticed; with orders
 # alone, another story's ending: LOG.md.
 N_OTHERS = 4
-# Validation stories whose beginnings are the others; the share of a story that is its beginning
-POOL = 64
-CUT = 0.5
+POOL = 64  # validation stories, the last ones, whose beginnings are the others
+BEGINNING = 0.5  # share of a story that is its beginning
 AT_ONCE = 32  # stories that are read and saved together
 
-Texts = tuple[str, str]  # a beginning and a completion
+Reading = tuple[str, str]  # a beginning, and the completion that is read after it
 
 
 # ---- Texts and their likelihoods ----
 def read_texts(
-    name: str, backend: LocalBackend, texts: Iterable[Texts], ends: bool, bar=None
-) -> dict[Texts, Tensor]:
+    name: str, backend: LocalBackend, readings: Iterable[Reading], ends: bool, bar=None
+) -> dict[Reading, Tensor]:
     """Log-likelihoods of each completion's tokens after its beginning; with `ends`, also that the
     story then ends.
 
     Beginning and completion are encoded apart: when a model wrote the completion, it began with a
     new token.
     """
-    texts = sorted(set(texts))
+    readings = sorted(set(readings))
     end = [backend.tokenizer.end_of_text] if ends else []
-    ids = [(backend.encode(prompt), backend.tokenizer.encode(text) + end) for prompt, text in texts]
+    ids = []
+    for beginning, completion in readings:
+        ids.append((backend.encode(beginning), backend.tokenizer.encode(completion) + end))
     nats = [each.double() for each in log_likelihoods(backend, ids, bar)]
     if not all(each.isfinite().all() for each in nats):
         raise UserError(f"{name}: its likelihoods are not finite; did its training diverge?")
-    return dict(zip(texts, nats))
+    return dict(zip(readings, nats))
 
 
-def texts_of(story: Story, others: Sequence[str]) -> list[Texts]:
-    """The texts to read for a story: itself, then the same ending after other beginnings, every
-    second time with its sentences in another order."""
-    texts = [(story.prompt, story.completion)]
+def readings_of(story: Story, others: Sequence[str]) -> list[Reading]:
+    """What to read for a story: itself, then the same ending after other beginnings, every second
+    time with its sentences in another order."""
+    readings = [(story.prompt, story.completion)]
     for i, beginning in enumerate(others):
-        texts.append((beginning, reordered(story, i) if i % 2 else story.completion))
-    return texts
+        readings.append((beginning, reordered(story, i) if i % 2 else story.completion))
+    return readings
 
 
-def scores_of(texts: Sequence[Texts], nats: Mapping[Texts, Tensor]) -> dict[str, float]:
+def scores_of(readings: Sequence[Reading], nats: Mapping[Reading, Tensor]) -> dict[str, float]:
     """A completion without text has no fluency, and without other stories there is no
     consistency."""
     scores = {}
-    n_bytes = len(texts[0][1].encode())
+    _, completion = own = readings[0]
+    n_bytes = len(completion.encode())
     if n_bytes:
-        bits = [nats[pair][:-1].sum().item() / math.log(2) / n_bytes for pair in texts]
+        bits = [nats[each][:-1].sum().item() / math.log(2) / n_bytes for each in readings]
         scores["fluency"] = bits[0]
         if len(bits) > 1:
             scores["consistency"] = bits[0] - fmean(bits[1:])
-    scores["ending"] = math.exp(nats[texts[0]][-1].item())
+    scores["ending"] = math.exp(nats[own][-1].item())
     return scores
 
 
@@ -103,7 +105,7 @@ def beginnings(corpus: Path) -> tuple[str, ...]:
     stories = collections.deque(stories, maxlen=POOL)
     if "headers" in meta:
         return tuple(instruct_headers.read(story).header for story in stories)
-    return tuple(cut_story(story, CUT).text for story in stories)
+    return tuple(cut_story(story, BEGINNING).text for story in stories)
 
 
 def other_beginnings(story: Story, corpus: Path | None) -> tuple[str, ...]:
@@ -118,8 +120,8 @@ def other_beginnings(story: Story, corpus: Path | None) -> tuple[str, ...]:
 
 # ---- The judge ----
 class LikelihoodJudge:
-    """`cache` is grade.py's: {key of a story: its scores}. The same text always gets the same
-    scores."""
+    """A model of this machine that scores stories by their likelihoods. The same text always gets
+    the same scores."""
 
     def __init__(self, name: str):
         """name: lm: and a model as in sample.py --model, except api:."""
@@ -143,30 +145,30 @@ class LikelihoodJudge:
         other = run.model.directory.resolve()
         return other.is_relative_to(judge) or judge.is_relative_to(other)
 
-    def key(self, texts: Sequence[Texts]) -> str:
+    def key(self, readings: Sequence[Reading]) -> str:
         """Equal for the same texts by the same weights, wherever they are stored."""
-        return hashlib.sha256(json.dumps([self.weights, texts]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self.weights, readings]).encode()).hexdigest()
 
     def grade(
         self, stories: Iterable[Story], corpus: Path | None, cache
     ) -> dict[Story, dict[str, float]]:
         """{story: its scores}; those that the cache lacks are read, and added to it. corpus: whose
-        beginnings are the others."""
-        texts = {}
+        beginnings are the others. cache: grade.py's Cache: {self.key(…): {"judge", "scores"}}."""
+        readings = {}
         for story in dict.fromkeys(stories):
-            texts[story] = texts_of(story, other_beginnings(story, corpus))
-        missing = [pairs for pairs in texts.values() if self.key(pairs) not in cache]
-        missing.sort(key=lambda pairs: len("".join(pairs[0])))
+            readings[story] = readings_of(story, other_beginnings(story, corpus))
+        missing = [own for own in readings.values() if self.key(own) not in cache]
+        missing.sort(key=lambda own: len("".join(own[0])))
         starts = range(0, len(missing), AT_ONCE)
         label = f"{self.name} reads"
         for start in tqdm(starts, label, unit_scale=AT_ONCE, disable=None, delay=1):
             batch = missing[start : start + AT_ONCE]
             together = itertools.chain.from_iterable(batch)
             nats = read_texts(self.name, self.backend, together, ends=True)
-            for pairs in batch:
-                facts = {"judge": self.name, "scores": scores_of(pairs, nats)}
-                cache.add(self.key(pairs), facts)
-        return {story: cache[self.key(pairs)]["scores"] for story, pairs in texts.items()}
+            for own in batch:
+                facts = {"judge": self.name, "scores": scores_of(own, nats)}
+                cache.add(self.key(own), facts)
+        return {story: cache[self.key(own)]["scores"] for story, own in readings.items()}
 
 
 def default_judges(groups: Sequence[Group]) -> dict[str, list[Group]]:
@@ -184,8 +186,8 @@ def default_judges(groups: Sequence[Group]) -> dict[str, list[Group]]:
         else:
             unjudged.append(group)
     if len(found) == 1:
-        for judged in found.values():
-            judged += unjudged
+        (judged,) = found.values()
+        judged += unjudged
     elif found:
         for group in unjudged:
             print(f"{group.title}: no judge here was trained on their corpus; name one by --judge")

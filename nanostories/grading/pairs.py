@@ -49,7 +49,7 @@ class Pair(NamedTuple):
 
 # ---- Files ----
 def files_of(path: Path) -> list[Path]:
-    return sorted(path.glob("*.*")) if path.is_dir() else [path]
+    return sorted([*path.glob("*.jsonl"), *path.glob("*.txt")]) if path.is_dir() else [path]
 
 
 def read_pairs(path: Path) -> list[Pair]:
@@ -57,7 +57,7 @@ def read_pairs(path: Path) -> list[Pair]:
     pairs = []
     for file in files_of(path):
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
+            lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
         except UnicodeDecodeError:
             raise UserError(f"{file}: not a text in UTF-8") from None
         if file.suffix == ".txt":

@@ -64,7 +64,7 @@ def read_probe(line: bytes, name: str, where: str) -> Probe:
         are_texts = all(is_text(text) for text in (prompt, *answers))
         are_answers = all(re.fullmatch(r" \S(.*\S)?", answer) for answer in answers)
         are_several = len(answers) == len(set(answers)) > 1
-        if are_texts and are_answers and are_several and re.search(r"\S$", prompt):
+        if are_texts and are_answers and are_several and re.search(r"\S\Z", prompt):
             return Probe(name, prompt, answers)
     example = '{"prompt": "The sky is", "right": " blue", "wrong": [" green"]}'
     raise UserError(

@@ -9,7 +9,7 @@ Story(opening='Once upon a time, Mia had a', completion=' red ball.', instructio
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from nanostories.files import common_directory
 from nanostories.generation.samples_file import EVAL, read_rows, set_file
 
 # Runs are compared where these are equal.
-SAMPLING = ("split", "draw", "cut", "temperature", "top_k", "beams", "best_of", "max_new_tokens")
+SAMPLING_SETTINGS = ("cut", "temperature", "top_k", "beams", "best_of", "max_new_tokens")
+SAMPLING = ("split", "draw", *SAMPLING_SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Story:
     opening: str  # the prompt without the instruction
     completion: str
     instruction: str = ""
-    finished: bool | None = None  # whether the model ended it by itself
+    # Whether the model ended it by itself. Equal texts are graded once.
+    finished: bool | None = field(default=None, compare=False)
 
     @property
     def prompt(self) -> str:
@@ -66,9 +68,8 @@ class Run:
         self.stories = [story_of(row) for row in rows]
         self.prompts = list(dict.fromkeys(story.prompt for story in self.stories))
         self.sampling = {name: rows[0].get(name) for name in SAMPLING}
-        self.is_uncut = all(
-            row.get("finished") for row in rows
-        )  # neither by max_new_tokens nor by the context's end
+        # Neither max_new_tokens nor the context's end cut any of its stories
+        self.is_uncut = all(row.get("finished") for row in rows)
 
     @cached_property
     def model(self) -> Model | None:

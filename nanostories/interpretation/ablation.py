@@ -32,8 +32,8 @@ def story_loss(model: GPTNeo, story: TaggedStory, patches: dict | None = None) -
     return head_loss(hidden[0], model.head.weight, story.targets).item() * len(story.targets)
 
 
-def without(part: int, mean: torch.Tensor) -> Patch:
-    """Replaces head or neuron `part` of x, (1, T, H, D) or (1, T, 4C), by its mean."""
+def without(part: int | list[int], mean: torch.Tensor) -> Patch:
+    """Replaces head(s) or neuron(s) `part` of x, (1, T, H, D) or (1, T, 4C), by their means."""
 
     def replace(x: torch.Tensor) -> torch.Tensor:
         x = x.clone()

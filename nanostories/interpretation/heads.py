@@ -73,6 +73,7 @@ def parts_of_text(story: TaggedStory, corpus: TaggedCorpus, kinds: torch.Tensor)
     # (T,): before the first verb of a sentence that has one; the last of these is the subject.
     candidates = (noun | pronoun | name) & ~verbs.tril().any(1) & verbs.any(1)
     is_subject = candidates & ~(together & candidates).triu(1).any(1)
+    # minlength: argmax of nothing fails where there is no name; is_main is False then anyway
     most_named = story.words[name & story.ends].bincount(minlength=1).argmax()
     is_main = name & (story.words == most_named)
     subject = (together & is_subject).tril(-1)
@@ -110,14 +111,17 @@ class HeadSums:
     def measures(self) -> dict[str, list[float]]:
         """H + 1 values each: distance in tokens; its correlation with attention, over all visible
         pairs; entropy in nats; the shares of KEY_SETS, without kinds of words that no story has."""
-        n_pairs, distance, distance_squared = self.sums[-1, -3:].tolist()
-        n_queries = self.sums[0, -3].item()  # the attention of a query sums to 1
+        # Of the last features, 1, distance and distance squared: (H + 2,) each, the last of these
+        # over all visible pairs
+        weights, distances, squared_distances = self.sums[:, -3:].T
+        n_queries = weights[0]  # the attention of a query sums to 1
+        n_pairs = weights[-1]
+        attended = distances[:-1]
         mean = n_queries / n_pairs
-        mean_distance = distance / n_pairs
-        attended = self.sums[:-1, -2]
+        mean_distance = distances[-1] / n_pairs
         covariance = attended / n_pairs - mean * mean_distance
         variance = self.squares / n_pairs - mean**2
-        variance_of_distance = distance_squared / n_pairs - mean_distance**2
+        variance_of_distance = squared_distances[-1] / n_pairs - mean_distance**2
         deviations = (variance * variance_of_distance).sqrt().clamp(min=1e-12)
         measures = {
             "distance": attended / n_queries,
@@ -139,12 +143,11 @@ def head_rows(layers: Sequence[HeadSums], induction: torch.Tensor) -> list[dict]
         measures = sums.measures()
         measures["induction"] = induction[layer].tolist()
         for head in range(len(measures["entropy"]) - 1):
-            row = {"layer": layer, "head": head, "role": ""}
+            measured = {}
             for name, values in measures.items():
-                row[name] = values[head]
-                row[f"{name}_uniform"] = values[-1]
-            row["role"] = name_role(row)
-            rows.append(row)
+                measured[name] = values[head]
+                measured[f"{name}_uniform"] = values[-1]
+            rows.append({"layer": layer, "head": head, "role": name_role(measured)} | measured)
     return rows
 
 

@@ -41,8 +41,8 @@ def logit_lens(model: GPTNeo, resid: torch.Tensor) -> torch.Tensor:
 
 def unembedding(model: GPTNeo) -> torch.Tensor:
     """(V, C): the dot product of a write to the residual stream with a row, divided by
-    `final_scale`, is the write's part of that token's logit. Instead of the write's mean, as in
-    LayerNorm, that of the row is subtracted."""
+    `final_scale`, is the write's part of that token's logit. LayerNorm subtracts from a write its
+    mean; to subtract from each row its own mean, once, gives the same dot products."""
     rows = model.head.weight * model.ln_f.weight
     return rows - rows.mean(1, keepdim=True)
 
@@ -71,8 +71,8 @@ def tokens_written(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) ->
         for i, (logits, attention, read) in enumerate(head_logits(model, story.tokens)):
             top = (logits - logits.mean(-1, keepdim=True)).topk(LIKELIEST)
             queries = (attention >= SHARP) & (read > 0)
-            copies = (top.indices == story.tokens[read][:, None]).any(1) & queries
-            copied[i] += copies.sum().item()
+            is_copied = (top.indices == story.tokens[read][:, None]).any(1) & queries
+            copied[i] += is_copied.sum().item()
             n_queries[i] += queries.sum().item()
             strongest, where = top.values[:, 0].max(0)
             written[i].append((strongest.item(), top.indices[where, 0].item()))

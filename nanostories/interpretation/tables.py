@@ -43,7 +43,7 @@ def heads_table(run: str, heads: list[dict]) -> Table:
 
 def shown(head: dict) -> dict:
     """A row for a table."""
-    column = {role.name: role.column for role in ROLES}.get(head["role"])
+    column = {role.name: role.column for role in ROLES}.get(head["role"])  # None: no role, no share
     return {
         "head": f"{head['layer']}.{head['head']}",
         "role": head["role"],

@@ -54,7 +54,8 @@ AUXILIARIES = (
     "be am is are was were been being have has had do does did can could will would shall should"
     " may might must don didn doesn isn wasn weren couldn wouldn hadn s t d m ll re ve"
 ).split()
-FUNCTION = {*PRONOUNS, *FUNCTION_WORDS, *AUXILIARIES}
+# FUNCTION_WORDS alone has neither pronouns nor auxiliaries.
+ALL_FUNCTION_WORDS = {*PRONOUNS, *FUNCTION_WORDS, *AUXILIARIES}
 # A word with what stands before it: the end of a sentence, or the beginning of speech
 BEGINNING = regex.compile(
     r"""(?:\p{Sentence_Terminal}["”'’]*\s+["“'‘]*|[。！？]["”」』]*|["“„「])(?!\p{Ll})\w+$"""
@@ -68,7 +69,7 @@ def token_kinds(stories: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray
     function_words = set()
     if looks_english(stories):
         names = names_in(stories)
-        function_words = FUNCTION
+        function_words = ALL_FUNCTION_WORDS
     kinds_of_stories = []
     for story in stories:
         pieces = pieces_of(tokenizer, tokenizer.encode(story))
@@ -89,6 +90,7 @@ def kinds_of_pieces(pieces: Sequence[str], names: set[str], function_words: set[
         form = "".join(pieces[i] for i in members)
         word = form.strip()
         if any(char.isalnum() for char in word):
+            # four tokens: more than the marks and white space between two sentences
             before = "".join(pieces[max(0, members[0] - 4) : members[0]])
             for i in members:
                 kinds[i] = "inside of a word"

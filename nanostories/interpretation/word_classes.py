@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nanostories.corpus.builtin_stories import NAMES, NOUNS, PRONOUNS, ROLES, plural
+from nanostories.corpus.builtin_stories import NAMES, NOUNS, PRONOUNS, plural
+from nanostories.corpus.builtin_stories import ROLES as READINGS  # word: (kind, base form)
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.corpus.word_forms import looks_english
 from nanostories.text import MID_SENTENCE_WORD, names_among
@@ -45,7 +46,12 @@ def names_in(texts: Sequence[str]) -> set[str]:
         counts.update(MID_SENTENCE_WORD.findall(text))
     names = {*names_among(counts), *map(str.lower, NAMES)}
     # "Mom" is a noun, with a capital or without
-    return {name for name in names if ROLES.get(name, [None])[0] != "noun"}
+    return {name for name in names if listed_kind(name) != "noun"}
+
+
+def listed_kind(word: str) -> str | None:
+    kind, _ = READINGS.get(word, (None, None))
+    return kind
 
 
 def kind_of(word: str, names: set[str]) -> str | None:
@@ -64,7 +70,7 @@ def kind_of(word: str, names: set[str]) -> str | None:
     noun = NOUN_OF.get(word, word)  # "rocks" is treated like "rock", which may be a verb
     if noun in MORE_NOUNS:
         return "noun"
-    return ROLES.get(noun, [None])[0]
+    return listed_kind(noun)
 
 
 # ---- Tokens ----
@@ -137,8 +143,9 @@ class TaggedCorpus:
         for text in texts:
             ids = tokenizer.encode(text)
             pieces = pieces_of(tokenizer, ids)
-            words = [-1 for _ in [*prefix, *ids]]
-            ends = [False for _ in words]
+            tokens = [*prefix, *ids]
+            words = [-1] * len(tokens)
+            ends = [False] * len(tokens)
             for members in split_words(pieces):
                 form = "".join(pieces[i] for i in members).strip()
                 if kind_of(form, names) != "name":
@@ -147,7 +154,6 @@ class TaggedCorpus:
                 for i in members:
                     words[len(prefix) + i] = number
                 ends[len(prefix) + members[-1]] = True
-            tokens = [*prefix, *ids]
             targets = [*tokens[1:], tokenizer.end_of_text]
             columns = (tokens, targets, words, ends)
             story = [torch.tensor(column[:block_size], device=device) for column in columns]

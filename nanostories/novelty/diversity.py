@@ -27,13 +27,12 @@ NEAR = 0.5  # a near-duplicate has more than this share of its passages in one o
 SEARCHED = 1000  # stories of each split at most that are compared with all training stories
 COUNTED = 1_000_000  # words at most: of more words, a smaller share is different
 OPENINGS = 5  # in the table
-COUNTS = ("words", "words of the longest passage in another story")
-DRAWN = (
-    "words",
-    "share of 4-grams in one other story",
-    "share of 4-grams in any other story",
-    "words of the longest passage in another story",
-)
+# Titles of metrics
+IN_ONE = "share of 4-grams in one other story"
+IN_ANY = "share of 4-grams in any other story"
+LONGEST = "words of the longest passage in another story"
+COUNTS = ("words", LONGEST)
+DRAWN = ("words", IN_ONE, IN_ANY, LONGEST)
 
 
 def diversity(directories: Sequence[Path]) -> tuple[list[Table], Figure]:
@@ -115,9 +114,9 @@ def compare(
         "copy": matches.longest() == lengths,
         "near-duplicate": matches.precision > NEAR,
         "words": lengths,
-        "share of 4-grams in one other story": matches.precision,
-        "share of 4-grams in any other story": matches.share(PASSAGE),
-        "words of the longest passage in another story": matches.longest(),
+        IN_ONE: matches.precision,
+        IN_ANY: matches.share(PASSAGE),
+        LONGEST: matches.longest(),
     }
     numbers = np.arange(len(texts))
     return {title: ClusteredValues(x.astype(float), numbers) for title, x in values.items()}

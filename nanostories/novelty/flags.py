@@ -25,7 +25,7 @@ def mask_names(corpus: WordCorpus) -> np.ndarray:
     that are in no training story count as names: most words that a model makes up are."""
     vocabulary = corpus.vocabulary
     name = len(vocabulary)
-    classes = np.arange(name + 1)
+    classes = np.arange(name + 1, dtype=np.uint32)  # as a Stream's ids
     classes[corpus.n_training_words :] = name
     classes[[i for word, i in vocabulary.items() if word in corpus.names]] = name
     return classes
@@ -42,7 +42,8 @@ def copied_length(longest: np.ndarray) -> int:
 
 
 def is_copy(text: np.ndarray, spans: np.ndarray, min_words: int) -> bool:
-    """Whether its longest span in a training story has as many words, and enough different ones.
+    """Whether its longest span in a training story has at least min_words words, and enough
+    different ones.
 
     spans: as in search.Matches."""
     length = spans.max(initial=0)

@@ -50,7 +50,8 @@ class Metric:
         return cells
 
     def mean(self, found: ClusteredValues) -> Estimate:
-        """Of yes and no (near-duplicate …), so that 3 of 3 are not 100% ± 0."""
+        """With its interval. A mean of yes and no (near-duplicate …) is a share of texts, whose
+        interval has a width for 3 of 3, too."""
         values = found.values[~np.isnan(found.values)]
         if not self.is_count and np.isin(values, (0, 1)).all():
             sums, n = found.by_cluster()

@@ -21,7 +21,8 @@ import numpy as np
 from tqdm import tqdm
 
 STORIES_AT_ONCE = 4000  # for each call of compiled code; several run in parallel
-# Words of a match that is then followed word by word: changes only the time, not the results.
+# Words of a match that is then followed word by word: changes the time, and below which length the
+# source of a span is not known; no other result.
 SEED = 3
 MIX = -7046029254386353131  # odd, its bits as if at random: spreads the keys of the hash table
 
@@ -96,10 +97,10 @@ def keep_larger(values, stories, found_values, found_stories) -> None:
 
 def results_of(texts: Sequence[np.ndarray], index: "Index", best: "Best") -> Matches:
     match = best.match
-    for length in range(1, SEED):
+    for length in range(1, SEED):  # shorter than SEED: the trie knows whether they occur
         match = np.maximum(match, length * best.occurs[index.nodes[length - 1]])
     places = np.arange(len(match))
-    # A match goes on at the next word, one word shorter.
+    # The rest of a match: at its next word it is one word shorter.
     match = np.maximum.accumulate(match + places) - places
     spans = []
     source = np.full(len(index.sizes), -1)
@@ -211,8 +212,8 @@ class Best(NamedTuple):
     nearest: np.ndarray
     shared: np.ndarray  # (texts,) the largest number of shared k-grams, and its story
     container: np.ndarray
-    # (places,) the words of the longest match that begins here, and its story; 0 if it has fewer
-    # than SEED words, or begins one word earlier
+    # (places,) the words of the longest match from here on, and its story. 0: shorter than SEED, or
+    # only the rest of a match that begins one word earlier; results_of fills in both.
     match: np.ndarray
     match_story: np.ndarray
     occurs: np.ndarray  # (nodes,) whether a story has these words
@@ -249,8 +250,8 @@ def read_stories(index, ids, bounds, first, k, by_set):
 
 @numba.njit(nogil=True, cache=True)
 def match_words(index, words, story, k, counts, best):
-    """Looks up the passages from each word of a story on -> its different k-grams that a text has,
-    which it counts."""
+    """Looks up the passages from each word of a story on -> its different k-grams that a text has
+    (of k = 1: all), which it counts."""
     grams = np.empty(len(words), np.int32)
     n_grams = 0
     for i in range(len(words)):

@@ -120,7 +120,7 @@ def read_words(
     reader = PieceReader(tokenizer)
     ids = []
     lengths = []
-    last_stories = slice(STORIES_PER_BLOCK - 1, -1, STORIES_PER_BLOCK)
+    last_stories = slice(STORIES_PER_BLOCK - 1, -1, STORIES_PER_BLOCK)  # but of the last block
     blocks = np.split(tokens, token_ends[last_stories] + 1)
     for block in tqdm(blocks, label, leave=False, disable=None, delay=1):
         block_ids, block_lengths = reader.read(np.asarray(block))  # slices of a file are slow
@@ -156,7 +156,8 @@ class PieceReader:
         """block: (tokens,) of whole stories. Returns (words,) ids, and (stories,) how many each
         has."""
         is_end = block == self.end_of_text
-        begins = np.flatnonzero(self.has_space[block] | is_end | np.roll(is_end, 1))
+        follows_end = np.roll(is_end, 1)  # so does the first: the last is an end
+        begins = np.flatnonzero(self.has_space[block] | is_end | follows_end)
         ends = np.append(begins[1:], len(block))
         examples, kinds = group_equal(block, begins, ends)
         pieces = [self.piece(block[begins[i] : ends[i]]) for i in examples]
@@ -173,6 +174,8 @@ class PieceReader:
             text = b"".join([self.spelling[token] for token in tokens]).decode(errors="replace")
             numbers = self.vocabulary
             ids = [numbers.setdefault(word, len(numbers)) for word in words_of(text)]
+            # The pattern needs a lower-case letter or a comma, and a space, before the word: "a"
+            # stands for what comes before the piece, then for the word that comes after it.
             first_word = MID_SENTENCE_WORD.match(f"a{text}", 2)
             next_word = MID_SENTENCE_WORD.match(f"{text} a", len(text) + 1)
             self.pieces[key] = Piece(ids, first_word[0] if first_word else "", bool(next_word))
@@ -201,9 +204,11 @@ def words_of_pieces(ids, bounds, kinds, n_words):
 def group_equal(
     block: np.ndarray, begins: np.ndarray, ends: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers the different kinds of pieces: (kinds,) the index of a piece of each; (pieces,) the
-    kind of each. Pieces are grouped by their first tokens; those that go on, by this group and
-    their second tokens; and so on."""
+    """Gives equal pieces the same number, their kind. Returns an example of each kind, (kinds,)
+    indices of pieces; and the kind of each piece, (pieces,).
+
+    Pieces are grouped by their first tokens; those that go on, by this group and their second
+    tokens; and so on."""
     lengths = ends - begins
     groups = block[begins].astype(np.int64)
     n_groups = MOST_TOKENS

@@ -158,11 +158,13 @@ class Model {
   // average, one head after the other
   constructor({ config, shapes, means, kernel }, weights) {
     const { n_embd: C, n_layer, block_size: T, vocab_size } = config;
-    const runs = 2 * (3 * T * C * n_layer + T * C);
-    const others = vocab_size + 7 * C + T;
+    const ofRuns = 2 * (3 * T * C * n_layer + T * C); // floats of intactRun and otherRun, below
+    const others = vocab_size + 7 * C + T; // of logits; x, y, z and inner; attention
     this.config = config;
     this.means = means;
-    this.memory = new Memory(weights.length + 4 * (runs + others) + 65536, kernel);
+    // 65536: each array begins at a multiple of 16 bytes
+    this.memory = new Memory(weights.length + 4 * (ofRuns + others) + 65536, kernel);
+    // The tensors, taken in this order from address 0 on, are views of these bytes.
     new Uint8Array(this.memory.buffer).set(weights);
 
     const floats = (length) => this.memory.take(Float32Array, length);
@@ -258,10 +260,7 @@ class Model {
 
   // uniform: a number in [0, 1), which decides; temperature 0 is greedy
   draw(temperature, uniform) {
-    let best = 0;
-    for (let id = 1; id < this.logits.length; id++) {
-      if (this.logits[id] > this.logits[best]) best = id;
-    }
+    const [best] = likeliest(this.logits, 1);
     if (temperature === 0) return best;
     const shares = this.shares(temperature);
     let sum = 0;
@@ -291,7 +290,7 @@ class Model {
     for (const share of shares) {
       if (share > shares[id]) rank += 1;
     }
-    const top = likeliest(shares, n).map((id) => ({ id, share: shares[id] }));
+    const top = likeliest(shares, n).map((likely) => ({ id: likely, share: shares[likely] }));
     return { share: shares[id], rank, top };
   }
 

@@ -20,6 +20,7 @@ from string import Template
 from nanostories.corpus.word_forms import looks_english
 
 TEMPLATES = Path(__file__).parent
+FULL_SHADE = 3  # report.js shades in full from here on: nats, in shaded stories
 PAGE = Template("""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -74,14 +75,16 @@ def hashes_of(texts: Iterable[str]) -> str:
     return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
 
-def sections_page(title: str, intro: str, sections: dict[str, str], n_open: int = 99) -> bytes:
-    """A page of sections with links to them; all but the first n_open are folded. intro and the
-    sections' contents, by title, are HTML already."""
+def sections_page(
+    title: str, intro: str, sections: dict[str, str], n_open: int | None = None
+) -> bytes:
+    """A page of sections with links to them; all but the first n_open are folded (None: no
+    section is). intro and the sections' contents, by title, are HTML already."""
     links = []
     parts = []
     for i, (name, content) in enumerate(sections.items()):
         heading = html.escape(name)
-        is_open = " open" if i < n_open else ""
+        is_open = " open" if n_open is None or i < n_open else ""
         links.append(f'<a href="#section-{i}">{heading}</a>')
         parts.append(
             f'<section id="section-{i}"><details{is_open}>'
@@ -95,6 +98,13 @@ def sections_page(title: str, intro: str, sections: dict[str, str], n_open: int 
 def details(summary: str, content: str) -> str:
     """A part that can be unfolded. content: HTML"""
     return f"<details><summary>{html.escape(summary)}</summary>{content}</details>"
+
+
+def span(text: str, shade: float, about: str) -> str:
+    """A piece of text, shaded from -FULL_SHADE (orange) to FULL_SHADE (blue) and beyond; `about` is
+    shown above when it is pointed at."""
+    about = html.escape(about)
+    return f'<span data-shade="{shade:.4f}" data-about="{about}">{html.escape(text)}</span>'
 
 
 def image(svg: bytes, alt: str) -> str:

@@ -3,6 +3,7 @@ The page of interpret.py, neurons.html; and its pictures: the maps of all heads,
 activation patching brings back.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,8 +15,7 @@ from nanostories.interpretation.ablation import INCREASE
 from nanostories.interpretation.activation_patching import Patching
 from nanostories.interpretation.neurons import Context, NeuronSums, contexts_of, remarkable
 from nanostories.interpretation.word_classes import visible
-from nanostories.pages.html import details, sections_page
-from nanostories.pages.shaded_stories import span
+from nanostories.pages.html import FULL_SHADE, details, sections_page, span
 from nanostories.results import cell_text
 
 # Neurons on the page
@@ -44,7 +44,7 @@ def neurons_to_show(rows: Sequence[dict]) -> dict[str, list[dict]]:
         preferring = [row for row in rows if row["prefers"] == kind]
         preferring.sort(key=lambda row: -row[f"auc_{kind}"])
         sections[kind] = preferring[:SHOWN_OF_KIND] or [clearest]
-    sections["others"] = rows[:: max(1, len(rows) // SHOWN_OTHERS)]
+    sections["others"] = rows[:: math.ceil(len(rows) / SHOWN_OTHERS)]
     return sections
 
 
@@ -83,8 +83,9 @@ def context_lines(contexts: Sequence[Context], language: str) -> str:
         spans = []
         for i, piece in enumerate(context.pieces):
             activation = context.activations[i]
-            gain = 3 * max(activation, 0) / max(highest, 1e-6)  # report.js shades up to 3
-            text = span(piece.replace("\n", "↵"), gain, f"{piece.strip()} · {activation:.2f}")
+            shade = FULL_SHADE * max(activation, 0) / max(highest, 1e-6)
+            shown = piece.replace("\n", "↵") or "·"  # "": a part of a character
+            text = span(shown, shade, f"{piece.strip()} · {activation:.2f}")
             spans.append(f"<b>{text}</b>" if i == context.place else text)
         lines.append(f'<p class="shaded" lang="{language}">{"".join(spans)}</p>')
     return "".join(lines)
@@ -123,7 +124,7 @@ def patching_picture(name: str, patching: Patching, pieces: Sequence[Sequence[st
     texts, with their answers."""
     first = [visible(piece) for piece in pieces[0]]
     second = [visible(piece) for piece in pieces[1]]
-    tokens = [" / ".join(dict.fromkeys(pair)) for pair in zip(first[:-1], second)]
+    tokens = [" / ".join(dict.fromkeys(pair)) for pair in zip(first[:-1], second[:-1])]
     n_layer, n_head = patching.heads.shape
     widths = (len(tokens), n_head + 2)  # cells
     size = (max(9, 0.3 * sum(widths) + 3), 0.34 * n_layer + 2.8)

@@ -58,10 +58,10 @@ function connectLessons() {
   $("lessons").replaceChildren("Lessons: ", ...buttons);
   if (held.length > 0) return;
   const failed = data.lessons.flatMap(({ claims }) => claims).find((claim) => !holds(claim));
-  const reason = failed
-    ? `${failed.text}: ${percent(failed.measured)}, where ${needed(failed)} is needed.`
-    : "no name comes twice in its stories.";
-  $("lessons").textContent = `No lessons, as what they claim did not hold where it was tried: ${reason}`;
+  $("lessons").textContent = failed
+    ? "No lessons, as what they claim did not hold where it was tried:" +
+      ` ${failed.text}: ${percent(failed.measured)}, where ${needed(failed)} is needed.`
+    : "No lessons: no name comes twice in the stories that this model told for them.";
 }
 
 function holds({ measured, low, high }) {
@@ -88,7 +88,7 @@ async function openLesson(lesson) {
     element("h2", {}, `Lesson: ${title}`),
     paragraph(text(quoted(told.pieces[i]))),
     paragraph(element("b", {}, "Try: "), question),
-    element("div", { class: "row pills" }, ...thingsToTry(lesson), button("Close", hide)),
+    element("div", { class: "row pills" }, ...thingsToTry(lesson, told), button("Close", hide)),
     element("div", { id: "claims" }),
   );
   if (kind === "hero") {
@@ -120,11 +120,21 @@ async function showClaims(lesson) {
   $("claims").replaceChildren(table(["Claim", "Holds if", "When made", "Now"], rows));
 }
 
-function thingsToTry({ kind, i, shows }) {
+// told: the lesson's story, to which its buttons go back
+function thingsToTry({ kind, i, shows }, told) {
+  const lookAt = async (place) => {
+    if (story !== told) {
+      stop();
+      earlier.push(story);
+      show(told);
+      finish(`${nameOf(told)}.`);
+    }
+    await look(told, place);
+  };
   if (kind === "dice") {
     return [
-      button("The nearly certain word", () => look(story, i)),
-      button("The other place", () => look(story, shows.place)),
+      button("The nearly certain word", () => lookAt(i)),
+      button("The other place", () => lookAt(shows.place)),
     ];
   }
   if (kind !== "switch") return [];
@@ -132,7 +142,7 @@ function thingsToTry({ kind, i, shows }) {
     button("These two off", () => switchOff(shows.few)),
     button("Two others off", () => switchOff(shows.others)),
     button("All on", () => switchOff([])),
-    button("Tell on from here", () => branch(story, i, [])),
+    button("Tell on from here", () => branch(told, i)),
   ];
 }
 

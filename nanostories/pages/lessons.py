@@ -116,7 +116,8 @@ def second_mentions(
         shares = logits[0].softmax(-1)
         for i in range(1, len(ids) - 1):
             before, word, after = (words[id] for id in ids[i - 1 : i + 2])
-            is_name = before[-1:].islower() and word[1:3].istitle() and not after[:1].isalpha()
+            is_capitalized = len(word) > 2 and word[1:3].istitle()  # " Li" of " Lily"; not " I"
+            is_name = before[-1:].islower() and is_capitalized and not after[:1].isalpha()
             if is_name and ids[:i].count(ids[i]) == 1:
                 share = shares[i - 1, ids[i]].item()
                 third, place = shares[:-1].topk(3).values[:, 2].max(0)
@@ -150,8 +151,9 @@ def lessons_at(inspect, mention: Mention, other: int) -> Iterator[Lesson]:
     shows = {"head": heads[looks.argmax()], "place": first}
     yield lesson("heads", claims=[expected, most], shows=shows)
 
-    claims, shows = switch_off(inspect, ids[:i], name, heads)
-    yield lesson("switch", claims=[expected, *claims], shows=shows)
+    if len(heads) >= 2 * FEW:  # else there are no others to compare with
+        claims, shows = switch_off(inspect, ids[:i], name, heads, share)
+        yield lesson("switch", claims=[expected, *claims], shows=shows)
 
     exchanged = [other if id == name else id for id in ids[:i]]
     lens, _ = inspect(exchanged)
@@ -161,9 +163,9 @@ def lessons_at(inspect, mention: Mention, other: int) -> Iterator[Lesson]:
     yield lesson("hero", claims=[expected, new, old], shows=shows)
 
 
-def switch_off(inspect, ids: list[int], name: int, heads: list[str]):
+def switch_off(inspect, ids: list[int], name: int, heads: list[str], share: float):
     """(claims, what the page switches off): the heads without which the name is least expected
-    after these tokens, and as many others."""
+    after these tokens, and as many others. share: of the name with all heads."""
 
     def share_without(off):
         lens, _ = inspect(ids, off)
@@ -174,8 +176,7 @@ def switch_off(inspect, ids: list[int], name: int, heads: list[str]):
     others = heads[FEW:]
     random.Random(0).shuffle(others)
     others = others[:FEW]
-    share = share_without([])
     gone = Claim("without two heads, it is expected much less", share_without(few), high=share / 2)
-    low = 0.8 * share if others else 1.1  # never holds: there are no others
-    stays = Claim("without two others, picked at random, it still is", share_without(others), low)
+    still = share_without(others)
+    stays = Claim("without two others, picked at random, it still is", still, low=0.8 * share)
     return [gone, stays], {"few": few, "others": others}

@@ -49,7 +49,7 @@ async function openTab(name) {
 
 // The reader chooses the word i of a story.
 async function look(told, i) {
-  if (!$("stop").disabled) stop();
+  if (!$("stop").disabled) stop(); // a story is being told
   looking = { told, i };
   for (const word of document.querySelectorAll(".story span")) {
     word.classList.toggle("chosen", word === told.box.children[i]);
@@ -62,23 +62,23 @@ async function look(told, i) {
 function forgetWord() {
   looking = null;
   selected = null;
-  openTab(tab);
+  guarded(() => openTab(tab));
 }
 
 // Shows the open tab for the chosen word.
 async function showView() {
   view += 1;
-  const mine = view;
+  const myView = view;
   shade([]);
   showSwitchedOff();
   $("change").hidden = tab !== "compare";
   const { needsWord, show } = TABS[tab];
   const found = await inspectWord();
-  if (view !== mine) return;
+  if (view !== myView) return;
   $("word").textContent = headline(found);
   const hint = looking ? "Nothing comes before it: it was not predicted." : HINT;
-  const content = needsWord && !found ? [paragraph(hint)] : await show(found, mine);
-  if (view === mine) $("panel").replaceChildren(...content);
+  const content = needsWord && !found ? [paragraph(hint)] : await show(found, myView);
+  if (view === myView) $("panel").replaceChildren(...content);
 }
 
 // With the heads that are off; and `intact`, this word's share with all of them. Null for the
@@ -178,7 +178,7 @@ function showNext({ layers }) {
   const { told, i } = looking;
   const about = "The likeliest words in this place. Choose one to go on with it instead:";
   const items = layers.at(-1).top.map((token) => {
-    const goOn = () => branch(told, i, [token.id]);
+    const goOn = () => branch(told, i, token.id);
     return listItem(textOf(token), percent(token.share), token.share, goOn);
   });
   return [paragraph(about), element("ol", { id: "likeliest" }, ...items)];
@@ -273,7 +273,7 @@ function aboutHead(attention) {
   const looks = paragraph(`Now ${name}: it looks at ${seen || "many words, a little each"}.`);
   if (!switchedOff.has(selected)) return [looks];
   const without = `Tell on from here without ${countOf(switchedOff.size, "head")}`;
-  return [looks, button(without, () => branch(told, i, []))];
+  return [looks, button(without, () => branch(told, i))];
 }
 
 // Says which heads are off, in every tab.
@@ -304,12 +304,20 @@ async function tellOther(change, names = null) {
     message(`Which name before the chosen word should be another? ${problem}.`);
     return;
   }
+  if (story.number === null) {
+    message("Story A was told when the page was made, with other dice: choose a next word for it first.");
+    return;
+  }
   const mine = beginTurn();
   if (!mine) return;
   let ids = story.ids.slice(0, from);
-  if (names) ids = [...data.prefix, ...(await ask("encode", text))];
-  // The dice count from where the reader's words end.
-  const given = ids.length - (from - story.given);
+  if (names) {
+    const first = ids[0] === data.end_of_text ? [data.end_of_text] : [];
+    ids = [...first, ...(await ask("encode", text))];
+  }
+  // B's dice go on where A's did: A's model had drawn this many tokens before.
+  const drawn = from - story.given;
+  const given = ids.length - drawn;
   const told = await withPieces({ ...story, off: [], ...change, ids, given, names });
   if (turn !== mine) return;
   showOther(told);
@@ -373,40 +381,40 @@ async function shareIn({ ids, off }, place, id) {
 // ---- Decided? ----
 
 // At each earlier word: how high the chosen word stood among those that any layer would say next.
-async function showDecided(found, mine) {
+async function showDecided(found, myView) {
   const { told, i } = looking;
   const ranks = [];
   $("panel").replaceChildren(paragraph("Looking through the story …"));
   for (let k = i - 1; k >= 0; k--) {
     const { layers } = await ask("inspect", told.ids, k + 1, [...switchedOff], told.ids[i], 0);
-    if (view !== mine) return [];
+    if (view !== myView) return [];
     ranks[k] = Math.min(...layers.map(({ rank }) => rank));
     const share = Math.max(0, 1 - Math.log10(ranks[k]) / 2);
     withShare(told.box.children[k], share).title = `number ${ranks[k]}`;
   }
   const high = [...ranks.keys()].filter((k) => ranks[k] <= 10);
-  const first = high[0] ?? i - 1;
-  const context = told.pieces.slice(Math.max(0, first - 4), first + 1).join("");
+  let when = "";
+  if (high.length) {
+    const context = told.pieces.slice(Math.max(0, high[0] - 4), high[0] + 1).join("");
+    when = `, for the first time after ${quoted(`… ${context}`)}`;
+  }
   const word = wordAt(i);
   return [
     paragraph(
       `Shaded: after which words ${word} was among the hundred likeliest in some layer. Dark: it` +
         " was the likeliest.",
     ),
-    paragraph(
-      `It was among the first ten after ${high.length} of ${i} words, for the first time after`,
-      ` ${quoted(`… ${context}`)}.`,
-    ),
+    paragraph(`It was among the first ten after ${high.length} of ${i} words${when}.`),
     note("A common word is likely nearly everywhere: look at a rare one, too."),
   ];
 }
 
 // ---- Surprise ----
 
-async function showSurprise(found, mine) {
+async function showSurprise(found, myView) {
   const told = looking?.told ?? story;
   const shares = await ask("shares", told.ids, [...switchedOff]);
-  if (view !== mine) return [];
+  if (view !== myView) return [];
   const bits = [0, ...shares.map((share) => -Math.log2(share))];
   const inWords = (k) => `${bits[k].toFixed(1)} bits`;
   const ofTen = bits.map((each) => Math.min(1, each / 10));

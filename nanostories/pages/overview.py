@@ -12,10 +12,9 @@ from pathlib import Path
 
 from nanostories.generation.samples_file import EVAL, model_directory, read_rows
 from nanostories.grading.scores import TRUE_ENDING
-from nanostories.pages.html import language_of
 from nanostories.pages.result_files import ResultFiles
-from nanostories.pages.runs import run_row
-from nanostories.pages.stories import shortened
+from nanostories.pages.runs import part_done, run_row
+from nanostories.pages.stories import side_by_side, story_column
 from nanostories.results import Cell, Result, Table, table_html
 from nanostories.training.curves import read_curve
 
@@ -41,14 +40,13 @@ BOLD = "Bold: certainly the best, as its 95% interval lies above those of all ot
 
 
 def overview_section(files: ResultFiles) -> str:
-    """ "" if there is no run."""
+    """HTML; "" if there is no run."""
     rows = {}
     notes = {}  # (run, column): why not to believe it
     for path, log in files.contents("log.csv", read_curve).items():
         training = run_row(files.label(path.parent), log, {})
-        if log[-1]["done"] < 1:
-            done = f"{log[-1]['done']:.0%} of its training is done"
-            notes[training["run"], "bits per byte"] = done
+        if part_done(log):
+            notes[training["run"], "bits per byte"] = part_done(log)
         row = {"run": training["run"]}
         rows[path.parent] = row | {column: training.get(column) for column in FORMATS}
     stories, by_others = first_stories(files, rows)
@@ -58,18 +56,18 @@ def overview_section(files: ResultFiles) -> str:
     truth = {"run": "(true endings)"}
     for path, result, out_of_date in files.results:
         for name, column, cell, note in figures_of(result, judge):
-            run = path.parent if name == path.parent.name else path.parent / name
-            row = rows.get(run)
             if column == "grammar" and path.stem != "grammar":
                 continue  # of Zorro's or other pairs
-            if name == TRUE_ENDING:  # of other grades: of other prompts, perhaps
-                row = truth if path == grades else None
-            if row and cell is not None and row.get(column) is None:
-                row[column] = cell
-                if row["run"] in by_others and column in OF_STORIES:
-                    note = "of stories by other weights than its best.pt has now; sample again"
-                if note or out_of_date:
-                    notes[row["run"], column] = note or out_of_date
+            if name == TRUE_ENDING and path != grades:
+                continue  # other grades may be of other prompts
+            row = truth if name == TRUE_ENDING else rows.get(directory_of(name, path, files.top))
+            if not row or cell is None or row.get(column) is not None:
+                continue
+            row[column] = cell
+            if row["run"] in by_others and column in OF_STORIES:
+                note = "of stories by other weights than its best.pt has now; sample again"
+            if note or out_of_date:
+                notes[row["run"], column] = note or out_of_date
     table = Table("", list(rows.values()), FORMATS)
     bold = {(best_of(column, table.rows), column) for column in FORMATS} - notes.keys()
     if len(truth) > 1:
@@ -88,6 +86,17 @@ def overview_section(files: ResultFiles) -> str:
     remarks = [f"{'; '.join(cells)}: {note}." for note, cells in places.items()]
     about = html.escape(" ".join([*meanings, BOLD, *remarks]))
     return f"{table_html(table, bold)}<p>{about}</p>{one_story_each(stories, rows)}"
+
+
+def directory_of(name: str, result: Path, top: Path) -> Path:
+    """Of a run or another writer of stories, by its name in a result."""
+    from nanostories.checkpoints.models import open_model
+
+    if name.startswith("hf:"):
+        return top / open_model(name).directory.name
+    if name == result.parent.name:  # the result lies in the run itself
+        return result.parent
+    return result.parent / name
 
 
 def first_stories(files: ResultFiles, rows: dict[Path, dict]) -> tuple[dict[Path, dict], set[str]]:
@@ -140,7 +149,7 @@ def figures_of(result: Result, judge: str) -> Iterator[tuple[str, str, Cell, str
 
     def warning_of(run: str) -> str:
         about_it = [text for text in result.warnings if text.startswith(f"{run} ")]
-        return about_it[0].removeprefix(run).strip() if about_it else ""
+        return "; ".join(text.removeprefix(run).strip() for text in about_it)
 
     for table in result.tables:
         kind = table.facts.get("kind")
@@ -173,10 +182,5 @@ def one_story_each(stories: dict[Path, dict], rows: dict[Path, dict]) -> str:
     """stories: a row of a set, by directory."""
     columns = []
     for directory, story in stories.items():
-        prompt = html.escape(story["prompt"])
-        completion = html.escape(shortened(story["completion"]))
-        run = html.escape(rows[directory]["run"])
-        language = language_of([story["prompt"] + story["completion"]])
-        text = f'<p lang="{language}"><i>{prompt}</i>{completion}</p>'
-        columns.append(f"<div><b>{run}</b>{text}</div>")
-    return f'<div class="stories">{"".join(columns)}</div>' if columns else ""
+        columns.append(story_column(rows[directory]["run"], story["completion"], story["prompt"]))
+    return side_by_side(columns)

@@ -62,7 +62,8 @@ class ResultFiles:
             out_of_date = ""
             changed = ", ".join(outdated(result, path.parent))
             if changed:
-                out_of_date = f"out of date: {changed} changed since; run {result.command} again"
+                found = f"{changed} changed since, or is gone"
+                out_of_date = f"out of date: {found}; run {result.command} again"
             results.append((path, result, out_of_date))
         return sorted(results, key=lambda row: row[2] != "")
 

@@ -37,8 +37,8 @@ def runs_section(files: ResultFiles) -> str:
         data[run] = facts.get("data", "")
         rows.append(run_row(run, log, facts))
         remarks = []
-        if log[-1]["done"] < 1:
-            remarks.append(f"{log[-1]['done']:.0%} of its training is done")
+        if part_done(log):
+            remarks.append(part_done(log))
         if facts.get("start_from"):
             remarks.append(f"began with the weights of {facts['start_from']}")
         if remarks:
@@ -47,6 +47,12 @@ def runs_section(files: ResultFiles) -> str:
         return ""
     result = Result("train.py", [Table("Training", rows, FORMATS, notes, ABOUT)], [], {})
     return to_html(result) + image(svg_bytes(loss_figure(logs, data)), "loss curves")
+
+
+def part_done(log: list[dict]) -> str:
+    """ "" for a finished run"""
+    done = log[-1]["done"]
+    return f"{done:.0%} of its training is done" if done < 1 else ""
 
 
 def run_facts(checkpoint: Path) -> dict:

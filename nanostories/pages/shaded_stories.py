@@ -12,7 +12,7 @@ import numpy as np
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.interpretation.token_kinds import TOKEN_KINDS
 from nanostories.interpretation.word_classes import pieces_of
-from nanostories.pages.html import language_of, sections_page
+from nanostories.pages.html import language_of, sections_page, span
 
 SHOWN_STORIES = 6
 SCALE = (-3, -1, -0.3, 0.3, 1, 3)  # nats, in the legend
@@ -44,9 +44,3 @@ def shaded_stories(
         '<p id="about" role="status">&nbsp;</p>'
     )
     return sections_page(f"{first} and {last}, token by token", intro, sections)
-
-
-def span(text: str, gain: float, about: str) -> str:
-    """gain: in nats; report.js shades by it"""
-    about = html.escape(about)
-    return f'<span data-gain="{gain:.4f}" data-about="{about}">{html.escape(text)}</span>'

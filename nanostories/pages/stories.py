@@ -29,9 +29,9 @@ def stories_section(files: ResultFiles) -> str:
     blocks = []
     size = 0
     for prompt in sorted(prompts, key=lambda prompt: -len(prompts[prompt])):
-        columns = [column(name, text) for name, text in prompts[prompt].items()]
+        columns = [story_column(name, text) for name, text in prompts[prompt].items()]
         title = shortened(prompt) or "(no prompt)"
-        blocks.append(details(title, f'<div class="stories">{"".join(columns)}</div>'))
+        blocks.append(details(title, side_by_side(columns)))
         size += len(blocks[-1])
         if size > MOST_CHARACTERS:
             break
@@ -39,9 +39,16 @@ def stories_section(files: ResultFiles) -> str:
     return "\n".join([f"<p>{count}</p>", *blocks])
 
 
-def column(name: str, text: str) -> str:
-    paragraph = f'<p lang="{language_of([text])}">{html.escape(shortened(text))}</p>'
+def story_column(name: str, text: str, prompt: str = "") -> str:
+    """HTML of a story"""
+    beginning = f"<i>{html.escape(prompt)}</i>" if prompt else ""
+    language = language_of([prompt + text])
+    paragraph = f'<p lang="{language}">{beginning}{html.escape(shortened(text))}</p>'
     return f"<div><b>{html.escape(name)}</b>{paragraph}</div>"
+
+
+def side_by_side(columns: list[str]) -> str:
+    return f'<div class="stories">{"".join(columns)}</div>' if columns else ""
 
 
 def shortened(text: str) -> str:

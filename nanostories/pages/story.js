@@ -110,16 +110,16 @@ function beginTurn() {
 }
 
 // A story without its pieces becomes one.
-async function withPieces(start) {
-  const bytes = await ask("bytes", start.ids);
+async function withPieces(beginning) {
+  const bytes = await ask("bytes", beginning.ids);
   const decoder = new TextDecoder(); // a character may take several tokens
   const pieces = bytes.map((each) => decoder.decode(each, { stream: true }));
-  return { ...start, pieces, decoder };
+  return { ...beginning, pieces, decoder };
 }
 
 // Begins story A with these tokens, and continues until it ends or is stopped.
-async function tellFrom(start, mine) {
-  const told = await withPieces(start);
+async function tellFrom(beginning, mine) {
+  const told = await withPieces(beginning);
   if (turn !== mine) return;
   if (story.ids.length) earlier.push(story);
   show(told);
@@ -236,19 +236,20 @@ function percent(share) {
   return `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
 }
 
-// Story `told` up to the word i, then these tokens, then the model continues.
-async function branch(told, i, added) {
+// Story `told` up to the word i, then this token, if any, then the model continues.
+async function branch(told, i, id = null) {
   const { number, temperature } = told;
   const ids = told.ids.slice(0, i);
   const given = Math.min(told.given, i);
-  const start = { ids, given, number, temperature, off: [...switchedOff] };
+  const beginning = { ids, given, number, temperature, off: [...switchedOff] };
   const mine = beginTurn();
   if (!mine) return;
-  if (added[0] !== data.end_of_text) {
-    await tellFrom({ ...start, ids: [...ids, ...added] }, mine);
+  if (id !== data.end_of_text) {
+    const added = id === null ? [] : [id];
+    await tellFrom({ ...beginning, ids: [...ids, ...added] }, mine);
     return;
   }
-  const shortened = await withPieces(start);
+  const shortened = await withPieces(beginning);
   if (turn !== mine) return;
   earlier.push(story);
   show(shortened);
@@ -347,7 +348,7 @@ function fill() {
     };
     $("beginnings").append(element("button", { type: "button", onclick: use }, `${text} …`));
   }
-  for (const [name, value] of Object.entries(data.about)) {
+  for (const [name, value] of Object.entries(data.facts)) {
     $("about").append(
       element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, value)),
     );

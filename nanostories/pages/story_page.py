@@ -114,7 +114,7 @@ def head_means(model: GPTNeo, stories: Sequence[list[int]]) -> torch.Tensor:
 def story_page(
     name: str,
     backend: LocalBackend,
-    about: dict[str, str],
+    facts: dict[str, str],
     title: str = "",
     introduction: str = "",
     has_headers: bool = False,
@@ -123,7 +123,7 @@ def story_page(
 ) -> tuple[bytes, list[Lesson]]:
     """Returns the page, and the lessons that were tried: the page has those that hold.
 
-    about: what to say of the model, in a table; introduction: in a sentence below the title;
+    facts: about the model, for a table; introduction: in a sentence below the title;
     has_headers: whether it was trained on stories below headers; openings: first words of stories,
     to choose from. UserError if the model cannot be on a page.
     """
@@ -149,7 +149,7 @@ def story_page(
         "end_of_text": tokenizer.end_of_text,
         "lessons": [asdict(lesson) for lesson in lessons],
         "fields": list(FIELDS.values()) if has_headers else [],
-        "about": about,
+        "facts": facts,
         "language": language,
     }
     title = title or f"{name} tells stories"

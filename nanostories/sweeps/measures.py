@@ -23,7 +23,6 @@ from nanostories.generation.prompts import read_prompts
 from nanostories.generation.samples_file import EVAL, PROMPT, UNSEEN, result_name
 from nanostories.results import Cell, Table, load
 from nanostories.sweeps.plan import ROOT, PlannedRun
-from nanostories.training.run_directory import read_log
 
 N_PROMPTS = 50  # validation stories that every model continues
 COPIED = 100  # training stories; the IIIT reproduction shows the maximum among 100 completions
@@ -39,7 +38,7 @@ THREE_BEGINNINGS = ROOT / "prompts" / "three_beginnings.txt"
 class Subject:
     """A run, a checkpoint that it kept, or an existing model."""
 
-    name: str  # in tables, and of its directory below the list's
+    name: str  # in tables; also the path of its directory, from the list's
     model: Model
     directory: Path  # for the files of its measures
     data: Path  # corpus whose validation stories it continues
@@ -90,8 +89,9 @@ def continue_stories(subject: Subject, settings: Settings) -> Command:
         if len(settings.prompts) > 1:
             raise UserError("--prompts: name one file, as its stories are scored as one set")
         return sample(subject, subject.directory, settings, "--prompts", settings.prompts[0])
-    held_out = read_json(subject.data / "meta.json")["splits"]["val"]["stories"] - 1
-    return sample(subject, subject.directory, settings, "--eval", min(N_PROMPTS, held_out))
+    # sample.py --eval never continues the first
+    n_stories = read_json(subject.data / "meta.json")["splits"]["val"]["stories"] - 1
+    return sample(subject, subject.directory, settings, "--eval", min(N_PROMPTS, n_stories))
 
 
 def grades_file(settings: Settings, name: str) -> Path:
@@ -100,7 +100,7 @@ def grades_file(settings: Settings, name: str) -> Path:
 
 def grade(places: Sequence[Path], settings: Settings, name: str, flags: Sequence[str]) -> Command:
     """Of the stories of one set in these directories."""
-    if name != EVAL:  # they have no true endings
+    if name != EVAL:  # only validation stories have true endings, which controls need
         flags = [flag for flag in flags if flag != "--controls"]
     arguments = ["grade.py", *places, "--out", settings.directory, "--set", name, *flags]
     return Command(grades_file(settings, name), arguments)
@@ -123,13 +123,15 @@ def beginnings(subjects: Subjects, settings: Settings) -> Commands:
             for i, prompt in enumerate(read_prompts(path), 1):
                 places.append(subject.directory / f"{path.stem}-{i}")
                 yield sample(subject, places[-1], settings, "--prompt", prompt.text, "--n=10")
-    flags = list(settings.grade)
-    runs = [subject for subject in subjects if subject.run]
-    if not any(flag.startswith("--judge") for flag in flags) and runs:
-        # grade.py would not know whose directories these are
-        best = min(runs, key=lambda run: float(read_log(run.directory / "log.csv")[-1]["bpb"]))
-        flags.append(f"--judge=lm:{best.model.name}")
-    yield grade(places, settings, PROMPT, flags)
+    yield grade(places, settings, PROMPT, settings.grade)
+
+
+def part_of(name: str, row_name: str) -> str | None:
+    """ "" for a row of the model of this name, "temperature-0.3" for one of a directory below its
+    own; None for a row of another model."""
+    if row_name == name:
+        return ""
+    return row_name.removeprefix(f"{name}/") if row_name.startswith(f"{name}/") else None
 
 
 def read_scores(subject: Subject, settings: Settings) -> Cells:
@@ -137,10 +139,10 @@ def read_scores(subject: Subject, settings: Settings) -> Cells:
     for name in (settings.set, PROMPT):
         for row, table in read_rows(grades_file(settings, name), "scores"):
             judge = table.facts["judge"]
-            another, _, beginning = row["run"].removeprefix(subject.name).partition("/")
-            if another or not judge:
+            part = part_of(subject.name, row["run"])
+            if part is None or not judge:
                 continue
-            about = f"{judge}, {beginning}" if beginning else judge
+            about = f"{judge}, {part}" if part else judge
             for score, cell, note in cells_of(row, table):
                 if score not in ("stories", "ungraded"):
                     yield f"{score} by {about}", cell, note
@@ -190,10 +192,13 @@ def instructions(subjects: Subjects, settings: Settings, unseen: bool = False) -
 def read_instructions(subject: Subject, settings: Settings) -> Cells:
     """Only shares of fulfilled instructions; instruct.json has more."""
     shown = ("words: each", "unseen words: each", "summary: nearest", "sentence, verbatim")
-    for label in (f"{subject.name}, {EVAL}", f"{subject.name}, {UNSEEN}"):
-        for row, _ in read_rows(settings.directory / "instruct.json", "instructions", label):
-            if row["measure"].endswith("and nearest") or row["measure"] in shown:
-                yield row["measure"], row["share"], ""
+    for row, _ in read_rows(settings.directory / "instruct.json", "instructions"):
+        run, _, set_name = row["run"].partition(", ")
+        part = part_of(subject.name, run)
+        is_shown = row["measure"].endswith("and nearest") or row["measure"] in shown
+        if part is not None and set_name in (EVAL, UNSEEN) and is_shown:
+            measure = f"{row['measure']}, {part}" if part else row["measure"]
+            yield measure, row["share"], ""
 
 
 # ---- Memorization ----
@@ -210,9 +215,11 @@ def memorization(subjects: Subjects, settings: Settings) -> Commands:
 
 def read_copies(subject: Subject, settings: Settings) -> Cells:
     for cut in CUTS:
-        label = f"cut-{cut}/{subject.name}"
-        for row, _ in read_rows(settings.directory / "rouge.json", "metrics", label):
-            yield f"{row['metric']} ({float(cut):.0%} shown)", row["completions"], ""
+        for row, _ in read_rows(settings.directory / "rouge.json", "metrics"):
+            part = part_of(f"cut-{cut}/{subject.name}", row["run"])
+            if part is not None:
+                about = f"{float(cut):.0%} shown, {part}" if part else f"{float(cut):.0%} shown"
+                yield f"{row['metric']} ({about})", row["completions"], ""
 
 
 # ---- Heads and neurons; size, bits per byte, seconds; memory ----

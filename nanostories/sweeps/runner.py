@@ -52,7 +52,7 @@ def is_finished(run: PlannedRun) -> bool:
     checkpoint = load_checkpoint(path)
     remedy = "take another --out_dir, or move it away"
     for name, value in vars(run.config).items():
-        trained = checkpoint["train_config"][name]
+        trained = checkpoint["train_config"].get(name)
         # start_from brings a shape
         if trained != value and not (run.config.start_from and name in SHAPE):
             problem = f"was trained with {name}={trained}, and now it would be {value}"
@@ -65,7 +65,7 @@ def is_finished(run: PlannedRun) -> bool:
 def train_one(run: PlannedRun, log: Path) -> str:
     """Starts or resumes a run. Returns its error message, "" if it has none."""
     command = [sys.executable, str(ROOT / "train.py"), *run.args]
-    if any(run.directory.glob("ckpt*.pt")):
+    if (run.directory / "ckpt.pt").exists():
         command.append("--resume")
     with log.open("a") as output:
         print("$", shlex.join(command), file=output, flush=True)
@@ -100,7 +100,10 @@ def is_current(command: Command) -> bool:
     samples = result.parent.rglob("samples/*.jsonl")
     if any(path.stat().st_mtime > result.stat().st_mtime for path in samples):
         return False
-    found = load(result)
+    try:
+        found = load(result)
+    except UserError:  # damaged, or of another version
+        return False
     return found.arguments == command.arguments[1:] and not outdated(found, result.parent)
 
 

@@ -186,7 +186,7 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(grade_py, api, tmp_path, monkey
         (("nowhere", "--no_judge"), "nowhere"),
         (("odd", "--no_judge"), "odd/samples/eval.jsonl"),
         (("plain", "--judge", "x", "--controls"), "--controls"),
-        (("out", "--judge", "x"), "set OPENAI_API_KEY"),
+        (("out", "--judge", "x"), "set JUDGE_API_KEY"),
     ],
 )
 def test_mistakes_are_named_in_one_line(grade_py, tmp_path, monkeypatch, arguments, word):

@@ -8,6 +8,7 @@ from random_models import model_to_probe, save_run, trained_on
 
 import interpret
 from nanostories.corpus import builtin_stories
+from nanostories.pages import interpretation_pages
 from nanostories.results import load, outdated
 from nanostories.tables import read_table
 
@@ -31,8 +32,9 @@ def interpret_py(command_line, trained):
 
 
 @pytest.fixture
-def visited(interpret_py, trained):
-    """The results for a text that holds markup."""
+def visited(interpret_py, trained, monkeypatch):
+    """The results for a text that holds markup. The page shows all neurons: some fire there."""
+    monkeypatch.setattr(interpretation_pages, "SHOWN_OTHERS", 64)
     if not (trained / "results").exists():
         text = shlex.quote(MARKUP)
         assert interpret_py(f"out/run --stories 50 --text {text} --out results")[0] == 0

@@ -66,7 +66,7 @@ def test_kinds_and_positions_sum_to_the_mean_loss(instruct_data_dir, tmp_path, c
 
 
 SHADES = """[...document.querySelector(".shaded").children].map((token) =>
-  [token.textContent, Number(token.dataset.gain), getComputedStyle(token).backgroundColor])"""
+  [token.textContent, Number(token.dataset.shade), getComputedStyle(token).backgroundColor])"""
 
 
 @pytest.mark.parametrize("width", [360, 1400])

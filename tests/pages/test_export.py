@@ -36,7 +36,7 @@ def test_a_run_becomes_a_page(run, export_py, tmp_path):
     assert code == 0 and printed.out.splitlines()[-1].startswith(f"wrote {page} (0.")
     data = page_data(page)
     assert data["prefix"] == [data["end_of_text"]] and data["fields"] == []
-    assert data["about"]["trained on"] == "tiny, 20 steps" and data["language"] == "en"
+    assert data["facts"]["trained on"] == "tiny, 20 steps" and data["language"] == "en"
     assert data["openings"][2] == "A new one."
     meta = tmp_path / "data" / "tiny" / "meta.json"
     meta.write_text(json.dumps(json.loads(meta.read_text()) | {"headers": "any fields together"}))

@@ -207,7 +207,7 @@ def test_the_overview_takes_results_of_today_and_says_what_is_out_of_date(out):
     assert rows["a"]["flagged as copies"] == "9 of 9"
     assert "a, flagged as copies: out of date: a/samples/eval.jsonl changed since" in section
     found = sections(out)
-    assert "changed since; run rouge.py again" in found["Novelty and memorization"]
+    assert "; run rouge.py again" in found["Novelty and memorization"]
     assert found["Novelty and memorization"].count("out of date") == 1  # not b's
     assert "out of date" not in found["Facts, reasoning, context"]
     save_table(out / "a" / "rouge.json", "flags", [FLAG], sources=[samples])

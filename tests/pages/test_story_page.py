@@ -35,7 +35,7 @@ def open_page(chromium, tmp_path, tokenizer):
         model = random_model(vocab_size=model_tokenizer.vocab_size, block_size=48)
         backend = LocalBackend(model, model_tokenizer, [model_tokenizer.end_of_text])
         path = tmp_path / "story.html"
-        content, _ = story_page(name, backend, **{"about": {}} | others)
+        content, _ = story_page(name, backend, **{"facts": {}} | others)
         path.write_bytes(content)
         chromium.open(path, **(screen or {}))
         chromium.wait_for(READY)
@@ -62,7 +62,7 @@ def test_a_story_is_told_looked_into_and_told_otherwise(open_page):
     assert other[:21] == [*first[:20], likely[7]["id"]] and other != first
     page.run("$('back').click()")
     assert page.run("story.ids") == first and page.run("$('back').disabled")
-    page.run("branch(story, 2, [99])")  # within the beginning
+    page.run("branch(story, 2, 99)")  # within the beginning
     assert page.run("document.querySelectorAll('.given').length") == 2
 
 
@@ -218,7 +218,7 @@ def test_story_b_is_told_with_the_same_dice_and_parts_at_the_change(open_page):
     page.run("$('from').value = 'Nobody'; $('tell-name').click()")
     page.wait_for("$('stop').disabled")
     assert "“Nobody” does not stand" in page.run(STATUS)
-    page.run("look(other, 12).then(() => branch(other, 12, []))")
+    page.run("look(other, 12).then(() => branch(other, 12))")
     assert page.run("story.pieces.join('')").startswith("Lily saw Lily") and not page.run("other")
 
 
@@ -236,7 +236,7 @@ def test_names_tokens_and_prompts_are_never_markup(open_page, tokenizer):
     page = open_page(
         HOSTILE,
         introduction=HOSTILE,
-        about={HOSTILE: HOSTILE},
+        facts={HOSTILE: HOSTILE},
         openings=[HOSTILE],
         language=HOSTILE,
     )
