@@ -41,8 +41,10 @@ from nanostories.sweeps.lists import EXPERIMENTS, PREPARED, SCALES, Experiment, 
 A100 = 0.4 * 312e12  # FLOP/s: a guess that training reaches 40%
 # Share of the speed of matrix products alone that a training step reaches on this machine
 UTILIZATION = 0.5
-# As much of a corpus that is not there yet as a plan needs: about what most corpora have
-USUAL_CORPUS = {"vocab_size": 10_000, "splits": {"train": {"tokens": 470_000_000}}}
+# (ids, training tokens) of a corpus that is not there yet, for a plan: about what it will have
+BUILTIN = (4096, 4_430_000)
+PUBLISHED = (50_257, 470_000_000)
+OTHERS = (10_000, 470_000_000)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -227,10 +229,18 @@ def find_corpora(
         if not is_given and not (path / "meta.json").exists():
             make_corpus(path, args.dry_run)
             if args.dry_run:
-                found[name] = (path, USUAL_CORPUS)
+                found[name] = (path, expected_meta(path.name))
                 continue
         found[name] = (path, load_meta(path))
     return found
+
+
+def expected_meta(name: str) -> dict:
+    """As much of the meta.json of a corpus as a plan needs."""
+    vocab_size, n_tokens = PUBLISHED if name == "tinystories-published" else OTHERS
+    if name.startswith("builtin"):
+        vocab_size, n_tokens = BUILTIN
+    return {"vocab_size": vocab_size, "splits": {"train": {"tokens": n_tokens}}}
 
 
 def make_corpus(path: Path, dry_run: bool) -> None:

@@ -118,8 +118,10 @@ def test_words_that_no_training_story_has_are_measured_against_stories_for_other
     nouns, verbs, adjectives = zip(*asked)
     assert {*nouns} == {"quokka", "zeppelin"} and {*verbs} == {"yodel", "zap"}
     assert {*adjectives} == {"zany", "zebraic"}
-    with pytest.raises(ValueError, match=f"{directory.name}: .* 2 of the nouns"):
-        unseen_word_prompts(directory, 3, seed=0)
+    assert unseen_word_prompts(directory, 3, seed=0) == prompts  # there are words for two
+    path.write_text("nouns: cake\n\nverbs: yodel\n\nadjectives: zany")
+    with pytest.raises(ValueError, match=f"{directory.name}: .* all words"):
+        unseen_word_prompts(directory, 1, seed=0)
     told = [[f"The {noun} {verb}s."] for noun, verb, _ in asked]
     samples(tmp_path / "samples/unseen.jsonl", prompts, told, split="unseen")
     found = measured(tmp_path)

@@ -155,9 +155,9 @@ def cut_story(story: str, share: float) -> Prompt:
 
 
 def unseen_word_prompts(directory: Path, n: int, seed: int) -> list[Prompt]:
-    """n headers of one noun, one verb and one adjective each, words of prompts/unseen_words.txt
-    that the training stories (and their headers) have in no inflected form. Each word is in one
-    header. UserError if there are too few.
+    """n headers, or as many as there are words for, of one noun, one verb and one adjective each:
+    words of prompts/unseen_words.txt that the training stories (and their headers) have in no
+    inflected form. Each word is in one header. UserError if there are none.
 
     One of the paper's tests of memorization: does the model use words that it never saw? There are
     no true stories.
@@ -172,14 +172,15 @@ def unseen_word_prompts(directory: Path, n: int, seed: int) -> list[Prompt]:
     rng = random.Random(seed)
     unseen = []  # nouns, verbs, adjectives
     for line in UNSEEN_WORDS.read_text(encoding="utf-8").split("\n\n"):
-        kind, *words = line.split()
+        _, *words = line.split()
         words = [word for word in words if seen.isdisjoint(inflections(word))]
-        if len(words) < n:
-            raise UserError(
-                f"{directory}: its training stories lack {len(words)} of the {kind[:-1]} in"
-                f" {UNSEEN_WORDS.name}, not {n}; add rarer ones, or ask for fewer prompts"
-            )
         rng.shuffle(words)
-        unseen.append(words[:n])
-    headers = [dict(words=", ".join(words)) for words in zip(*unseen)]
+        unseen.append(words)
+    n_there = min(map(len, unseen))
+    remedy = f"{UNSEEN_WORDS} needs rarer ones"
+    if n_there == 0:
+        raise UserError(f"{directory}: its training stories have all words; {remedy}")
+    if n_there < n:
+        print(f"{n_there} prompts, not {n}, as the training stories have most words; {remedy}")
+    headers = [dict(words=", ".join(words)) for words in zip(*unseen)][:n]
     return [Prompt(instruct_headers.format_header(header)) for header in headers]

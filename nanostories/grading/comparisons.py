@@ -229,8 +229,8 @@ class Comparison:
         if self.failures_differ:
             yield (
                 f"{self.judge} graded more stories of some runs than of others, so runs are not"
-                " compared; the same command asks for the others again (with a larger --max_cost, if"
-                " that was spent)"
+                " compared; the same command asks for the others again (with a larger --max_cost"
+                " if that was spent)"
             )
         n = len(self.group.prompts)
         with_more = [run.name for run in self.group.runs if len(run.prompts) > n]

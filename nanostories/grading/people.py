@@ -14,6 +14,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from nanostories.cli import UserError
 from nanostories.grading.chat_judge import checked
 from nanostories.grading.comparisons import Comparison
@@ -21,6 +23,7 @@ from nanostories.grading.groups import Group
 from nanostories.grading.scores import HUMAN
 from nanostories.grading.stories import Story
 from nanostories.results import Table
+from nanostories.statistics import estimate
 from nanostories.tables import read_user_table
 
 SCORES = ("grammar", "creativity", "consistency", "plot")
@@ -68,7 +71,7 @@ def by_people(groups: Sequence[Group], directory: Path) -> list[Comparison]:
 # ---- Do judges agree? ----
 def agreement(comparisons: Sequence[Comparison]) -> Table:
     """Rank correlation (Spearman's) of each pair of judges, people and models alike, on the stories
-    that both have graded; its interval by Fisher's transformation."""
+    that both have graded."""
     rows = []
     for name, by_judge in values_by_judge(comparisons).items():
         for first, second in itertools.combinations(by_judge, 2):
@@ -77,11 +80,13 @@ def agreement(comparisons: Sequence[Comparison]) -> Table:
                 by_first = [by_judge[first][story] for story in shared]
                 by_second = [by_judge[second][story] for story in shared]
                 row = {"judges": f"{first}, {second}", "score": name, "stories": len(shared)}
-                row["rank correlation"] = rank_correlation(by_first, by_second)
+                prompts = [story.prompt for story in shared]
+                row["rank correlation"] = rank_correlation(by_first, by_second, prompts)
                 rows.append(row)
     about = (
         "1: both put the stories in the same order; 0: their orders have nothing in common. Judges"
-        f" that have graded fewer than {FEWEST} stories in common are left out."
+        f" that have graded fewer than {FEWEST} stories in common are left out. 95% intervals over"
+        " prompts."
     )
     formats = {"rank correlation": ".2f"}
     facts = {"kind": "agreement"}
@@ -103,11 +108,18 @@ def values_by_judge(comparisons: Sequence[Comparison]) -> dict:
     return found
 
 
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> list[float]:
-    """[value, low, high]; NaN if a judge gave all stories the same grade"""
-    from scipy.stats import pearsonr, rankdata  # here, as SciPy is slow to import
+def rank_correlation(a: Sequence[float], b: Sequence[float], prompts: Sequence) -> list[float]:
+    """[value, low, high] of two judges' grades of stories after these prompts; NaN if a judge gave
+    all stories the same grade. The interval is that of the jackknife, which leaves out one prompt
+    at a time: stories after one prompt are alike."""
+    from scipy.stats import rankdata  # here, as SciPy is slow to import
 
-    if min(len(set(a)), len(set(b))) == 1:
-        return [math.nan] * 3
-    found = pearsonr(rankdata(a), rankdata(b))
-    return [found.statistic, *found.confidence_interval()]
+    ranks = np.array([rankdata(a), rankdata(b)])
+    groups = [np.array(prompts) == prompt for prompt in dict.fromkeys(prompts)]
+    with np.errstate(invalid="ignore"):  # of equal grades
+        value = np.corrcoef(ranks)[0, 1]
+        if len(groups) < 3:
+            return [value, math.nan, math.nan]
+        without = np.array([np.corrcoef(ranks[:, ~group])[0, 1] for group in groups])
+    found = estimate(len(groups) * value - (len(groups) - 1) * without)
+    return [value, *np.clip([found.low, found.high], -1, 1)]
