@@ -289,9 +289,11 @@ def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], args) -> None:
         shown, dollars = judge.preview(stories, *prices)
         total += dollars
         print(f"{judge.name}: {shown}\n")
-    if judges and args.price_in is None:
+    if not judges:
+        print("no chat judge: nothing is sent")
+    elif args.price_in is None:
         print("--price_in and --price_out show the cost")
-    elif judges:
+    else:
         print(f"in all about ${total:.4f}; --max_cost limits it, for all judges together")
     spent = max((judge.client.ledger.spent for judge in judges), default=0.0)
     if spent:

@@ -18,6 +18,9 @@ try:
 except ImportError:  # Windows: nothing is locked there
     fcntl = None
 
+ROOT = Path(__file__).parents[1]  # of the repository
+PROMPTS = ROOT / "prompts"
+
 
 def read_json(path: Path) -> dict:
     """The object in a JSON file. UserError: it is not there, or not readable."""

@@ -21,9 +21,10 @@ from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.token_files import load_meta_and_tokens, load_stories
 from nanostories.corpus.tokenizer import Tokenizer
+from nanostories.files import PROMPTS
 from nanostories.text import SENTENCE_END, SPACELESS
 
-UNSEEN_WORDS = Path(__file__).parents[2] / "prompts" / "unseen_words.txt"
+UNSEEN_WORDS = PROMPTS / "unseen_words.txt"
 
 # A story is cut between these: words with all that stands against them or, in scripts without
 # spaces, characters with the punctuation behind them.

@@ -30,12 +30,12 @@ from tqdm import tqdm
 
 from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import gpt2
+from nanostories.files import PROMPTS
 from nanostories.grading.scores import AGES, CHAT, OWN
 from nanostories.grading.stories import Run, Story
 
-FOLDER = Path(__file__).parents[2] / "prompts"
 QUESTIONS = {
-    path.stem.removeprefix("question_"): path for path in sorted(FOLDER.glob("question_*.txt"))
+    path.stem.removeprefix("question_"): path for path in sorted(PROMPTS.glob("question_*.txt"))
 }
 MAX_TOKENS = 2000  # of a reply, with the model's thoughts; --extra can change it
 TRIES = 3  # unusable replies, to all questions together, before a grading counts as failed

@@ -96,7 +96,10 @@ class Comparison:
         return found
 
     def failed_controls(self, score: str) -> list[str]:
-        return [control for control, passes in self.outcomes(score).items() if passes != "yes"]
+        """Those of too few prompts only if there are no others."""
+        found = self.outcomes(score)
+        failed = [control for control, passes in found.items() if passes == "no"]
+        return failed or [control for control, passes in found.items() if passes == CANNOT_TELL]
 
     def doubt(self, score: str) -> str:
         """Why not to believe a score; "" if it passes its controls, or is a metric."""

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nanostories.cli import UserError
+from nanostories.files import PROMPTS
 from nanostories.grading.probes import (
     difference_table,
     differences,
@@ -28,7 +29,7 @@ from nanostories.grading.probes import (
 from nanostories.results import Table
 from nanostories.statistics import estimate
 
-GRAMMAR = Path(__file__).parents[2] / "prompts" / "grammar.jsonl"
+GRAMMAR = PROMPTS / "grammar.jsonl"
 ZORRO_CHANGES = (
     "Zorro's sentences got capitals and lost the spaces before punctuation, as in stories."
 )

@@ -17,12 +17,13 @@ from typing import NamedTuple
 import numpy as np
 
 from nanostories.cli import UserError
+from nanostories.files import PROMPTS
 from nanostories.generation.prompts import read_prompts
 from nanostories.results import Table
 from nanostories.statistics import difference_rows, estimate
 
 OURS = ("facts", "reasoning", "context")
-SETS = [Path(__file__).parents[2] / "prompts" / f"{name}.jsonl" for name in OURS]
+SETS = [PROMPTS / f"{name}.jsonl" for name in OURS]
 
 
 class Probe(NamedTuple):

@@ -5,11 +5,11 @@ the same text.
 $ python -m nanostories.sweeps.bits_per_byte hf:roneneldan/TinyStories-8M \
       --data data/tinystories --out bits.json
 
-Bits per byte by stories: each story is read alone, after an end of text if the model expects one;
-every byte of it and its end count once. Stories longer than the context are read in windows that
-overlap by half. By windows of 256 tokens: the stories and their ends, one after the other, are cut
-into windows, each read alone, as by others who publish bits per byte; the first tokens of a window
-have little before them, so this is the higher figure.
+Bits per byte by stories: each story is read alone, after what the model expects before a text, or
+else an end of text; every byte of it and its end count once. Stories longer than the context are
+read in windows that overlap by half. By windows of 256 tokens: the stories and their ends, one
+after the other, are cut into windows, each read alone, as by others who publish bits per byte; the
+first tokens of a window have little before them, so this is the higher figure.
 """
 
 import itertools

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nanostories.files import PROMPTS
+
 # The stories that the published models learned, numbered as in the file, in their tokens
 PUBLISHED_STORIES = "tinystories-published"
 # Flags of prepare.py for corpora that are not known to it by name
@@ -26,7 +28,7 @@ PREPARED = {
     "real-instruct": (*REAL_STORIES, "--name=real-instruct", "--headers"),
 }
 LONGER = 8  # times as many steps at the real scale as at the small one: about 0.7 of an epoch
-BEGINNINGS = Path(__file__).parents[2] / "prompts" / "beginnings.txt"
+BEGINNINGS = PROMPTS / "beginnings.txt"
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ EXPERIMENTS = {
         small=THREE_SMALL_RUNS,
         published=Runs({}, models=PUBLISHED + GPT2),
         measures=("bits_per_byte", "scores"),
-        picture="grades*.png",
+        picture="grades.png",
         data=PUBLISHED_STORIES,
     ),
     "bits_per_byte": Experiment(

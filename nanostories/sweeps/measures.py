@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from nanostories.checkpoints.models import Model
 from nanostories.cli import UserError
-from nanostories.files import read_json
+from nanostories.files import PROMPTS, read_json
 from nanostories.generation.prompts import read_prompts
 from nanostories.generation.samples_file import EVAL, PROMPT, UNSEEN, result_name
 from nanostories.results import Cell, Table, load
-from nanostories.sweeps.plan import ROOT, PlannedRun
+from nanostories.sweeps.plan import PlannedRun
 
 N_PROMPTS = 50  # validation stories that every model continues
 COPIED = 100  # training stories; the IIIT reproduction shows the maximum among 100 completions
@@ -31,7 +31,7 @@ STORY_TOKENS = 400  # limit of an API model's story
 CUTS = ("0.4", "0.5")
 STORIES_READ = 200  # by interpret.py
 UNSEEN_PROMPTS = 20  # more would need rarer words than prompts/unseen_words.txt has
-THREE_BEGINNINGS = ROOT / "prompts" / "three_beginnings.txt"
+THREE_BEGINNINGS = PROMPTS / "three_beginnings.txt"
 
 
 @dataclass(frozen=True)

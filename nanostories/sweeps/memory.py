@@ -83,7 +83,8 @@ def limit_memory(mb: int) -> None:
         sys.exit("sweeps.memory: without a GPU, memory is measured on Linux alone")
     import resource  # here, as Windows has none
 
-    resource.setrlimit(resource.RLIMIT_DATA, (mb * 10**6, -1))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (mb * 10**6, hard_limit))
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ from pathlib import Path
 import torch
 
 from model import GPTNeoConfig
+from nanostories.files import ROOT
 from nanostories.sweeps.lists import Runs, Scale
 from nanostories.training.config import SHAPE, TrainConfig, read_config
 from nanostories.training.optimizers import NEWTON_SCHULZ_STEPS, make_optimizers
 from nanostories.variants import MODELS
 from nanostories.variants.contrastive import n_shuffled
 
-ROOT = Path(__file__).parents[2]
 # Steps, fewest and most: an evaluation takes time, and a kill loses the steps since.
 EVAL_INTERVALS = (50, 250)
 MAX_EPOCHS = 4  # within a budget; more would measure repetition

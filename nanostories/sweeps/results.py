@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from nanostories.files import read_json, write_bytes
+from nanostories.generation.samples_file import result_name
 from nanostories.results import Cell, Table, save
 from nanostories.statistics import estimate
 from nanostories.sweeps import neuron_kinds, scaling_law
@@ -71,7 +72,8 @@ def show(
         curves = [x.directory for x in subjects if x.run] if experiment.curves else []
         figure = draw(rows, measured, experiment.axes, curves)
     else:  # a measure has drawn it
-        copy_picture(experiment.picture, directory)
+        grades = result_name("grades", settings.set)  # grades, or those of beginnings
+        copy_picture(experiment.picture.replace("grades", grades), directory)
     checkpoints = [subject.model.directory / "ckpt.pt" for subject in subjects if subject.run]
     sources = [path for path in checkpoints if path.exists()]  # `memory` trains nothing
     path = directory / "experiment.json"
@@ -79,7 +81,7 @@ def show(
 
 
 def copy_picture(name: str, directory: Path) -> None:
-    """The nearest to the directory. None, if no model could be measured."""
+    """The nearest to the directory. Copies nothing if no model could be measured."""
     found = sorted(directory.rglob(name), key=lambda path: len(path.parts))
     if found:
         for ending in (".png", ".svg"):

@@ -17,9 +17,10 @@ from tqdm import tqdm
 from nanostories.checkpoints.checkpoint import load_checkpoint
 from nanostories.cli import UserError
 from nanostories.corpus.token_files import load_meta
+from nanostories.files import ROOT
 from nanostories.results import load, outdated
 from nanostories.sweeps.measures import Command
-from nanostories.sweeps.plan import ROOT, PlannedRun
+from nanostories.sweeps.plan import PlannedRun
 from nanostories.training.config import SHAPE
 from nanostories.training.run_directory import partly_trained, read_log
 

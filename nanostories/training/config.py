@@ -12,9 +12,8 @@ from typing import Literal, get_args
 
 from model import GPTNeoConfig
 from nanostories.cli import UserError
-from nanostories.files import read_json
+from nanostories.files import ROOT, read_json
 
-ROOT = Path(__file__).parents[2]
 SHORTER = 4  # short windows are a quarter as long, and four times as many
 
 
