@@ -210,9 +210,9 @@ def by_likelihood(
     if not graded_by and not args.judge:
         print("no run of train.py here could judge by likelihood; name one: --judge lm:RUN")
     comparisons = []
-    for name, own_groups in graded_by.items():
+    for name, judged in graded_by.items():
         judge = LikelihoodJudge(name)
-        for group in own_groups:
+        for group in judged:
             sources = group.sources() | group.controls
             stories = itertools.chain.from_iterable(sources.values())
             scores = judge.grade(stories, group.corpus, cache)

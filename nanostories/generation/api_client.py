@@ -327,7 +327,7 @@ def find_endpoint(role: str, base_url: str) -> tuple[str, str]:
 
 
 def without_thoughts(text: str) -> str:
-    """What follows the last thought, also if only the end of that is marked; "" if its end is not:
-    then nothing tells it from a reply."""
+    """The text after the last </think> or its like, whether or not that was opened; "" if a thought
+    begins after it and never ends."""
     text = THOUGHT_ENDS.split(text)[-1]
     return "" if THOUGHT_BEGINS.search(text) else text

@@ -68,14 +68,15 @@ class Question:
         }
         if not any("{instruction}" in turn for turn in self.turns):
             values["{beginning}"] = story.prompt  # so the instruction is shown there
+        fields = "|".join(map(re.escape, values))
+        kept = r"\1" if story.instruction else ""  # of lines that begin with IF_TOLD
         texts = []
         for turn in self.turns:
+            turn = re.sub(rf"(?m)^{re.escape(IF_TOLD)}(.*\n?)", kept, turn)
             if not story.instruction:
-                turn = re.sub(r"(?m)^\(if told\).*\n?", "", turn)
                 paragraphs = turn.split("\n\n")
                 turn = "\n\n".join(x for x in paragraphs if "{instruction}" not in x)
-            turn = re.sub(r"(?m)^\(if told\) ", "", turn)
-            texts.append(re.sub("|".join(values), lambda field: values[field[0]], turn))
+            texts.append(re.sub(fields, lambda field: values[field[0]], turn))
         return texts
 
 

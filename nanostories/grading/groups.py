@@ -74,4 +74,4 @@ def group_runs(runs: Sequence[Run], data: Path | None = None) -> list[Group]:
         else:
             members.append([run])
             shared.append(prompts)
-    return [Group(*group, data) for group in zip(members, shared)]
+    return [Group(group, prompts, data) for group, prompts in zip(members, shared)]

@@ -38,7 +38,7 @@ EXAMPLE = (
 )
 CHANCE = 0.5
 TIE = 1e-4  # nats: less is rounding
-SURE = 0.05  # differences with a larger p-value are counted, but not listed
+ALPHA = 0.05  # differences with a larger p-value are counted, but not listed
 
 
 class Pair(NamedTuple):
@@ -123,10 +123,10 @@ def pair_tables(pairs: Sequence[Pair], leads: dict[str, np.ndarray]) -> list[Tab
     tables = [Table("Pairs right", rows, formats, about=about, facts={"kind": "pairs"})]
     tested = differences(groups, right)
     if tested:
-        shown = [row for row in tested if row["set"] == "all" or row["p (Holm)"] < SURE]
+        shown = [row for row in tested if row["set"] == "all" or row["p (Holm)"] < ALPHA]
         about = (
             f"Of {len(tested)} differences, tested together: those of all pairs, and the others"
-            f" with p < {SURE}."
+            f" with p < {ALPHA}."
         )
         tables.append(difference_table(shown, about))
     return tables

@@ -52,18 +52,18 @@ def by_people(groups: Sequence[Group], directory: Path) -> list[Comparison]:
             judge = f"{HUMAN}:{cells['judge']}"
             by_judge.setdefault(judge, {})[cells["story"]] = scores
     comparisons = []
-    for judge, scores in by_judge.items():
+    for judge, by_story in by_judge.items():
         here = set()
         for group in groups:
             grades = {}
             for source, stories in (group.sources() | group.controls).items():
                 keys = list(map(story_key, stories))
                 here.update(keys)
-                grades[source] = [scores.get(key, {}) for key in keys]
+                grades[source] = [by_story.get(key, {}) for key in keys]
             comparisons.append(Comparison(judge, group, grades))
-        n_gone = len(scores.keys() - here)
+        n_gone = len(by_story.keys() - here)
         if n_gone:
-            graded = f"{n_gone} of {len(scores)} stories that were graded"
+            graded = f"{n_gone} of {len(by_story)} stories that were graded"
             print(f"{judge}: {graded} are not here, by their texts' checksums, and are left out")
     return comparisons
 

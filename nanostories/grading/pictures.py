@@ -39,7 +39,8 @@ def scores_figure(comparisons: Sequence[Comparison]) -> Figure:
         for axes, score in zip(row, comparison.scores):
             draw_score(axes, comparison, score, names)
             axes.set_yticks(range(len(names)), names if axes is row[0] else [""] * len(names))
-        row[0].set_ylabel("\n(".join(comparison.judge.split(" (", 1)), fontsize=9)
+        judge = comparison.judge.replace(" (", "\n(", 1)  # "gpt-4o-mini (paper)" in two lines
+        row[0].set_ylabel(judge, fontsize=9)
     about = "lines: 95% intervals; dashed: the true endings of the same prompts"
     figure.supxlabel(about, fontsize=8)
     return figure

@@ -5,9 +5,9 @@ sentence about it.
 >>> score_of("lm:out/ts_33m", "ending").scale
 (0.0, 1.0)
 
-To add one, add a line here and the function that computes it (metrics.py, likelihood_judge.py) or
-its name to a question in prompts/ (the sentence of a chat score is the question itself); tables and
-pictures follow.
+To add a likelihood score or a metric: a line here, and a function in likelihood_judge.py or
+metrics.py. To add a chat score: a line here, and its name and sentence in a question of prompts/.
+Tables and pictures follow.
 """
 
 import math

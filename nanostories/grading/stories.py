@@ -118,13 +118,13 @@ def read_runs(
     out: Path | None = None,
 ) -> tuple[list[Run], Path]:
     """The runs below the directories that have a set of this name, with the stories of its first
-    prompts, and the directory that contains them all."""
+    prompts, and the directory of the results: `out`, or the one that contains them all."""
     for directory in directories:
         if not directory.is_dir():
             raise UserError(
                 f"{directory}: no such directory; name a run, or a directory of runs such as out/"
             )
-    common = out or Path(os.path.relpath(common_directory(directories)))
+    results_directory = out or Path(os.path.relpath(common_directory(directories)))
     found = set()
     for directory in directories:
         found |= {path.resolve() for path in directory.rglob("samples/*.jsonl")}
@@ -136,7 +136,7 @@ def read_runs(
             rows = {key: row for key, row in rows.items() if key[0] < n_prompts}
         if rows:
             in_order = [rows[key] for key in sorted(rows, key=lambda key: key[::-1])]
-            runs.append(Run(label_of(directory, common), path, in_order))
+            runs.append(Run(label_of(directory, results_directory), path, in_order))
     if not runs:
         places = " ".join(map(str, directories))
         others = ", ".join(sorted({path.stem for path in found})) or "none"
@@ -144,4 +144,4 @@ def read_runs(
             f"{places}: no stories in a samples/{name}.jsonl below; `python sample.py --eval 50`"
             f" writes eval.jsonl; --set takes one that is there: {others}"
         )
-    return runs, common
+    return runs, results_directory

@@ -58,8 +58,9 @@ def measure(model: Model, data: Path) -> dict[str, Cell]:
         # its stories may be among those read here
         facts["training corpus"] = model.corpus.name if model.corpus else "gone"
         trained = TrainConfig(**model.checkpoint["train_config"])
-        _, flops = count_parameters_and_flops(trained, backend.tokenizer.vocab_size)
-        facts["training FLOPs"] = model.checkpoint["step"] * flops
+        vocab_size = backend.tokenizer.vocab_size
+        _, flops_per_step = count_parameters_and_flops(trained, vocab_size)
+        facts["training FLOPs"] = model.checkpoint["step"] * flops_per_step
     facts |= bits_per_byte(backend, stories)
     facts["seconds a story"] = seconds_a_story(backend, stories[0])
     return facts

@@ -41,7 +41,7 @@ class Runs:
     steps: int = 0  # length of each run; 0: nothing is trained
     budgets: Sequence[float] = ()  # training FLOPs
     models: tuple[str, ...] = ()  # as in sample.py --model; beside the runs, if there are any
-    prompts: tuple[Path, ...] = ()  # a file of beginnings, in place of validation stories
+    prompts: tuple[Path, ...] = ()  # files of beginnings, the first in place of validation stories
 
     @property
     def trains(self) -> bool:
@@ -81,8 +81,8 @@ class Scale:
     config: str
     corpora: dict[str, str]  # {name in the lists: the corpus that stands for it at this scale}
     warmup: float  # share of the steps
-    # Upper limit of 1 / width, which suits every width tried (LOG.md); None: the config's
-    learning_rate: float | None
+    # Each run's is this, or 1 / width if that is lower (LOG.md); None: the config's
+    highest_learning_rate: float | None
     min_steps: int  # within a budget; with fewer, the batch size matters more than the model size
     n: int  # completions of each prompt
 
@@ -96,7 +96,7 @@ SMALL = Scale(
         "instruct-ood": "builtin-instruct-ood",
     },
     warmup=0.05,
-    learning_rate=8e-3,
+    highest_learning_rate=8e-3,
     min_steps=20,
     n=1,
 )
@@ -107,12 +107,12 @@ REAL_CORPORA = SMALL.corpora | {
 }
 SCALES = {
     "small": SMALL,
-    "real": replace(SMALL, corpora=REAL_CORPORA, learning_rate=1 / 32, n=2),
+    "real": replace(SMALL, corpora=REAL_CORPORA, highest_learning_rate=1 / 32, n=2),
     "published": Scale(  # a step has 655,360 tokens, so 720 steps are one epoch of TinyStories
         config="experiment_published.py",
         corpora={},
         warmup=0.0,
-        learning_rate=None,
+        highest_learning_rate=None,
         min_steps=60,
         n=10,
     ),
@@ -159,9 +159,9 @@ PUBLISHED = tuple(
     for size in "1M 3M 8M 28M 33M 1Layer-21M 2Layers-33M".split()
 )
 GPT2 = tuple(f"hf:{name}" for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"))
-SEVEN_SHAPES = "16-2-2 32-2-2 32-4-4 64-2-4 64-4-4 128-2-8 128-4-8"
-EIGHT_SHAPES = "128-8-4 128-12-4 256-8-2 256-8-4 256-8-8 256-12-4 512-8-4 512-12-4"
-SCALING_SHAPES = " ".join(
+SEVEN_NAMES = "16-2-2 32-2-2 32-4-4 64-2-4 64-4-4 128-2-8 128-4-8"
+EIGHT_NAMES = "128-8-4 128-12-4 256-8-2 256-8-4 256-8-8 256-12-4 512-8-4 512-12-4"
+SCALING_NAMES = " ".join(
     f"{w}-{depth}-16" for w in (64, 128, 256, 512, 768, 1024, 2048) for depth in (2, 4, 8, 12)
 )
 THREE_SMALL_RUNS = Runs(shapes("32-4-4 64-4-4 128-4-4"), 250)
@@ -179,7 +179,7 @@ EXPERIMENTS = {
             ),
             250,
         ),
-        published=Runs(shapes(EIGHT_SHAPES, architecture="gpt2"), 720, models=GPT2[:2]),
+        published=Runs(shapes(EIGHT_NAMES, architecture="gpt2"), 720, models=GPT2[:2]),
         measures=("scores", "probes"),
         axes=("n_embd", "n_layer", "n_head"),
         curves=True,
@@ -198,8 +198,8 @@ EXPERIMENTS = {
     ),
     "scaling": Experiment(
         "P, figures 6 and 23: the lowest loss, and the size that reaches it, by training FLOPs",
-        small=Runs(shapes(SEVEN_SHAPES), budgets=(2e11, 4e11, 8e11, 1.6e12, 3.2e12)),
-        published=Runs(shapes(SCALING_SHAPES), budgets=(1e16, 3e16, 1e17, 3e17, 1e18)),
+        small=Runs(shapes(SEVEN_NAMES), budgets=(2e11, 4e11, 8e11, 1.6e12, 3.2e12)),
+        published=Runs(shapes(SCALING_NAMES), budgets=(1e16, 3e16, 1e17, 3e17, 1e18)),
         picture="law",
     ),
     "heads": Experiment(

@@ -253,9 +253,9 @@ def memory(subjects: Subjects, settings: Settings) -> Commands:
             yield Command(result, ["nanostories.sweeps.memory", *sizes, *subject.run.args])
 
 
-def read_own_cells(files: str, kind: str, subject: Subject, settings: Settings) -> Cells:
+def read_own_cells(files: Sequence[str], kind: str, subject: Subject, settings: Settings) -> Cells:
     """Of results about one subject alone."""
-    for file in files.split():
+    for file in files:
         for row, table in read_rows(subject.directory / file, kind):
             yield from cells_of(row, table)
 
@@ -267,13 +267,16 @@ MEASURES = {  # name: its commands, and the function that reads their results
     "instruct": (instructions, read_instructions),
     "unseen": (partial(instructions, unseen=True), read_instructions),
     "memorization": (memorization, read_copies),
-    "heads": (interpretation, partial(read_own_cells, "interpret.json", "heads")),
+    "heads": (interpretation, partial(read_own_cells, ["interpret.json"], "heads")),
     "neurons": (interpretation, read_neurons),
     "bits_per_byte": (
         bits_per_byte,
-        partial(read_own_cells, "bits_per_byte.json", "bits per byte"),
+        partial(read_own_cells, ["bits_per_byte.json"], "bits per byte"),
     ),
-    "memory": (memory, partial(read_own_cells, "memory-ours.json memory-eager.json", "memory")),
+    "memory": (
+        memory,
+        partial(read_own_cells, ["memory-ours.json", "memory-eager.json"], "memory"),
+    ),
 }
 
 
@@ -297,7 +300,7 @@ def read_rows(path: Path, kind: str, label: str = "") -> Iterator[tuple[dict[str
     for table in load(path).tables:
         if table.facts.get("kind") == kind:
             for row in table.rows:
-                if label in ("", next(iter(row.values()))):
+                if not label or label == next(iter(row.values())):
                     yield row, table
 
 

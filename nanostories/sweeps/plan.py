@@ -70,12 +70,12 @@ def plan_runs(
         steps = listed.steps
         if budget:
             steps = round(budget / flops_per_step)
-        length = schedule(max(1, steps), config.n_embd, scale)
-        settings |= length
+        schedule_settings = schedule(max(1, steps), config.n_embd, scale)
+        settings |= schedule_settings
         if config.start_from:  # the weights bring their shape
             settings = {name: value for name, value in settings.items() if name not in SHAPE}
         args = [str(config_file), *(f"--{name}={value}" for name, value in settings.items())]
-        config = replace(config, **length)
+        config = replace(config, **schedule_settings)
         flops = config.max_steps * flops_per_step
         run = PlannedRun(variant, args, config, parameters, flops, budget)
         if not budget or fits(run, scale, meta["splits"]["train"]["tokens"]):
@@ -97,8 +97,8 @@ def schedule(steps: int, width: int, scale: Scale) -> dict:
         "warmup_steps": round(scale.warmup * steps),
         "eval_interval": min(most, max(fewest, math.ceil(steps / 4))),
     }
-    if scale.learning_rate:
-        settings["learning_rate"] = min(scale.learning_rate, 1 / width)
+    if scale.highest_learning_rate:
+        settings["learning_rate"] = min(scale.highest_learning_rate, 1 / width)
     return settings
 
 

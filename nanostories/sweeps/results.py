@@ -25,8 +25,10 @@ from nanostories.tables import write_table
 from nanostories.training.config import TrainConfig
 from nanostories.training.curves import draw_loss, read_curve
 
-SCHEDULE = "name seed max_steps warmup_steps eval_interval learning_rate compile".split()
-SETTINGS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in SCHEDULE]
+# Settings in which runs differ without being other variants
+NOT_COMPARED = "name seed max_steps warmup_steps eval_interval learning_rate compile".split()
+FIELDS = [field.name for field in dataclasses.fields(TrainConfig)]
+SETTINGS = [name for name in FIELDS if name not in NOT_COMPARED]
 # Facts of a training, and their formats
 FACTS = {
     "step": ",",
@@ -118,7 +120,7 @@ def facts_of(subject: Subject) -> dict[str, Cell]:
     row["tokens"] = int(line["tokens"])
     row["validation loss"] = line["val_loss"]
     row["bits per byte"] = line["bpb"]
-    if run and run.directory == directory:
+    if run and run.directory == directory:  # not a checkpoint that it kept: that cost less
         row["training FLOPs"] = run.flops
         row["seconds"] = line["seconds"]
     return row
@@ -148,10 +150,10 @@ def mean_rows(rows: Sequence[dict], measured: Iterable[str]) -> list[dict[str, C
     for row in rows:
         seeds.setdefault(row["label"], []).append(row)
     found = []
-    for label, own in seeds.items():
+    for label, its_rows in seeds.items():
         cells = {"run": label}
         for column in columns:
-            cells[column] = mean_cell([row.get(column) for row in own])
+            cells[column] = mean_cell([row.get(column) for row in its_rows])
         found.append(cells)
     return found
 
@@ -181,12 +183,13 @@ def formats_of(columns: Iterable[str]) -> dict[str, str]:
 
 # ---- The picture ----
 def draw(
-    rows: Sequence[dict], columns: Iterable[str], axes_names: Sequence[str], curves: Sequence[Path]
+    rows: Sequence[dict], columns: Iterable[str], x_names: Sequence[str], curves: Sequence[Path]
 ) -> Figure | None:
-    """A panel for each score, a row of them for each axis (without axes, over the runs); and, in a
+    """A panel for each score, a row of them for each x-axis (without any, over the runs); and, in a
     panel of their own, the loss curves of some runs."""
-    axes_names = axes_names or ("label",)
-    panels = {}  # score -> its columns, one by each judge
+    x_names = x_names or ("label",)
+    # score -> its columns: "grammar by JUDGE" of each judge; bits per byte by stories, by windows
+    panels = {}
     for column in ["validation loss", *columns]:
         if any(value_of(row.get(column)) is not None for row in rows):
             panels.setdefault(column.partition(" by ")[0], []).append(column)
@@ -194,54 +197,54 @@ def draw(
     if not n:
         return None
     across = min(n, PANELS_ACROSS)
-    down = math.ceil(n / across)  # for each axis
-    size = (3.6 * across, 3 * down * len(axes_names))
+    down = math.ceil(n / across)  # for each x-axis
+    size = (3.6 * across, 3 * down * len(x_names))
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(down * len(axes_names), across, squeeze=False)
+    grid = figure.subplots(down * len(x_names), across, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
         axes.grid(alpha=0.3)
-    for axis, own in zip(axes_names, np.split(grid, len(axes_names))):
-        for title, axes in zip(panels, own.flat):
-            draw_panel(axes, rows, axis, panels[title])
-            axes.set(xlabel=LABELS.get(axis, axis), ylabel=title)
+    for x_name, block in zip(x_names, np.split(grid, len(x_names))):
+        for title, axes in zip(panels, block.flat):
+            draw_panel(axes, rows, x_name, panels[title])
+            axes.set(xlabel=LABELS.get(x_name, x_name), ylabel=title)
     if curves:
         draw_curves(grid.flat[len(panels)], curves)
     return figure
 
 
-def draw_panel(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str]) -> None:
+def draw_panel(axes: Axes, rows: Sequence[dict], x_name: str, columns: Sequence[str]) -> None:
     """A line for each judge and each combination of the other settings in which the runs differ;
     intervals, and a dot for each seed."""
     lines = {}
     for column in columns:
         judge = column.partition(" by ")[2] if len(columns) > 1 else ""
         for row in rows:
-            x = row.get(axis)
+            x = row.get(x_name)
             value = value_of(row.get(column))
             if value is None:
                 continue
             if x is not None:
-                name = ", ".join(filter(None, [*series_of(row, rows, axis), judge]))
+                name = ", ".join(filter(None, [*series_of(row, rows, x_name), judge]))
                 points = lines.setdefault(name, {}).setdefault((x, row["label"]), [])
                 points.append(row[column])
-            elif axis not in SIZES:
-                # a model that was not trained here: it has no place on the axis
+            elif x_name not in SIZES:
+                # a model that was not trained here: it has no place on the x-axis
                 axes.axhline(value, linestyle=":", color="0.5")
                 place = axes.get_yaxis_transform()
                 axes.annotate(row["label"], (0, value), xycoords=place, fontsize=6)
     for i, (name, points) in enumerate(lines.items()):
-        draw_line(axes, points, axis, f"C{i}", name)
+        draw_line(axes, points, x_name, f"C{i}", name)
     axes.set_axis_on()
     if len(lines) > 1:
         axes.legend(fontsize=6)
-    set_scale(axes, axis, sorted({row[axis] for row in rows if row.get(axis) is not None}))
+    set_scale(axes, x_name, sorted({row[x_name] for row in rows if row.get(x_name) is not None}))
 
 
-def draw_line(axes: Axes, points: dict, axis: str, color: str, label: str) -> None:
+def draw_line(axes: Axes, points: dict, x_name: str, color: str, label: str) -> None:
     """points: {(x, name): the values of its seeds}"""
     style = ""
-    if axis != "label":
+    if x_name != "label":
         points = dict(sorted(points.items()))
         style = "-"
     means = [value_of(mean_cell(seeds)) for seeds in points.values()]
@@ -252,39 +255,39 @@ def draw_line(axes: Axes, points: dict, axis: str, color: str, label: str) -> No
                 axes.plot([x, x], cell[1:], color=color, alpha=0.35)
             if len(seeds) > 1:
                 axes.plot(x, value_of(cell), ".", color=color, alpha=0.35)
-        if axis in SIZES:
+        if x_name in SIZES:
             axes.annotate(name, (x, mean), fontsize=6)
 
 
-def series_of(row: dict, rows: Sequence[dict], axis: str) -> list[str]:
-    """The line of a row: the settings, beside the axis, in which the runs differ; of the kept
+def series_of(row: dict, rows: Sequence[dict], x_name: str) -> list[str]:
+    """The line of a row: the settings, beside the x-axis, in which the runs differ; of the kept
     checkpoints of an existing run, its name."""
-    if axis == "label" or axis in SIZES:
+    if x_name == "label" or x_name in SIZES:
         return []
     if "variant" not in row:
         return [row["run"].rpartition("/")[0]]
     parts = []
     for name in SETTINGS:
         values = {other[name] for other in rows if "variant" in other and name in other}
-        if name != axis and len(values) > 1 and row[name] != "":
+        if name != x_name and len(values) > 1 and row[name] != "":
             parts.append(f"{LABELS.get(name, name)} {row[name]}")
     return parts
 
 
-def set_scale(axes: Axes, axis: str, values: Sequence) -> None:
-    if axis == "label":
+def set_scale(axes: Axes, x_name: str, values: Sequence) -> None:
+    if x_name == "label":
         axes.tick_params(axis="x", rotation=90, labelsize=7)
-    if axis == "tokens":
+    if x_name == "tokens":
         axes.xaxis.set_major_formatter(EngFormatter())
-    if axis in SIZES:
+    if x_name in SIZES:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
         axes.xaxis.set_major_formatter(EngFormatter())
         axes.xaxis.set_minor_formatter(NullFormatter())
-    if axis in ("n_embd", "n_head", "n_layer"):
+    if x_name in ("n_embd", "n_head", "n_layer"):
         axes.set_xscale("log", base=2)
         axes.set_xticks(values, map(str, values))
-    if axis == "validation loss":
+    if x_name == "validation loss":
         axes.invert_xaxis()  # training goes to the right
 
 

@@ -35,12 +35,13 @@ def train_all(runs: Sequence[PlannedRun], log: Path) -> list[str]:
     bar = tqdm(unfinished, initial=n_finished, total=len(runs), unit="run", disable=None)
     for run in bar:
         bar.set_description(run.config.name)
-        result = train_one(run, log)
-        if result:
+        error = train_one(run, log)
+        if error:
             failed.append(run.config.name)
-        else:
-            result = f"validation loss {read_log(run.directory / 'log.csv')[-1]['val_loss']}"
-        bar.write(f"{run.config.name}: {result}")
+            bar.write(f"{run.config.name}: {error}")
+            continue
+        val_loss = read_log(run.directory / "log.csv")[-1]["val_loss"]
+        bar.write(f"{run.config.name}: validation loss {val_loss}")
     return failed
 
 

@@ -117,19 +117,19 @@ def draw(rows: Sequence[dict]) -> Figure:
     best = best_of_budgets(rows)
     laws = fit_laws(best)
     figure = Figure(figsize=(11, 4.5), layout="constrained")
-    losses, sizes = figure.subplots(1, 2)
+    loss_axes, size_axes = figure.subplots(1, 2)
     for row in rows:
-        losses.plot(row["training FLOPs"], row["validation loss"], "C0.", alpha=0.4)
+        loss_axes.plot(row["training FLOPs"], row["validation loss"], "C0.", alpha=0.4)
     for row in best:
         place = (row["training FLOPs"], row["loss"])
-        losses.plot(*place, "C0o")
+        loss_axes.plot(*place, "C0o")
         style = dict(xytext=(0, -14), textcoords="offset points", ha="center", size=8)
-        losses.annotate(row["variant"], place, **style)
+        loss_axes.annotate(row["variant"], place, **style)
         marker = {"": "o", "at most": "v", "at least": "^"}[row["bound"]]
         filling = "none" if row["bound"] else "full"
-        sizes.plot(row["training FLOPs"], row["size"], f"C0{marker}", fillstyle=filling)
+        size_axes.plot(row["training FLOPs"], row["size"], f"C0{marker}", fillstyle=filling)
     flops = np.array([best[0]["training FLOPs"], best[-1]["training FLOPs"]])
-    for axes, name in ((losses, "loss"), (sizes, "size")):
+    for axes, name in ((loss_axes, "loss"), (size_axes, "size")):
         if name in laws:
             law = laws[name]
             label = f"{law.a:.3g} · C^{law.b:.3f}, exponent in [{law.low:.3f}, {law.high:.3f}]"
@@ -139,9 +139,9 @@ def draw(rows: Sequence[dict]) -> Figure:
         axes.yaxis.set_minor_formatter(lambda value, _: f"{value:.2g}" if value < 1000 else "")
         axes.margins(0.12)
         axes.grid(alpha=0.3, which="both")
-    losses.set(
+    loss_axes.set(
         ylabel="validation loss (nats per token)",
         title="lowest loss of each budget (width-layers-heads)",
     )
-    sizes.set(ylabel="parameters", title="best size (hollow: beyond the sizes tried)")
+    size_axes.set(ylabel="parameters", title="best size (hollow: beyond the sizes tried)")
     return figure

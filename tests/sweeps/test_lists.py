@@ -88,7 +88,9 @@ def in_process(quick, tmp_path):
     quick.setattr("nanostories.sweeps.measures.STORIES_READ", 20)
     quick.setattr("interpret.MIN_STORIES", 20)
     quick.setattr("probe.SENTENCE_TOKENS", 2)
-    scale = replace(lists.SCALES["small"], config=str(config), learning_rate=None, min_steps=1)
+    scale = replace(
+        lists.SCALES["small"], config=str(config), highest_learning_rate=None, min_steps=1
+    )
     quick.setitem(lists.SCALES, "small", scale)
     return run
 
