@@ -295,11 +295,11 @@ def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], args) -> None:
         print("--price_in and --price_out show the cost")
     else:
         print(f"in all about ${total:.4f}; --max_cost limits it, for all judges together")
-    spent = max((judge.client.ledger.spent for judge in judges), default=0.0)
-    if spent:
-        print(f"{args.spending} has ${spent:.4f} already")
-    if args.max_cost and spent + total > args.max_cost:
-        print(f"--max_cost {args.max_cost:g} is too little: --prompts N grades fewer stories")
+    if judges and args.max_cost:
+        left = judges[0].client.ledger.left()  # they have one client
+        print(f"${left:.4f} of --max_cost is left")
+        if total > left:
+            print("which is too little: --prompts N grades fewer stories")
     if not args.no_judge:
         print("judges by likelihood read on this machine, free")
 

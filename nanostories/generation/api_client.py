@@ -292,6 +292,8 @@ class ApiClient:
             number += f", each up to {attempts} times"
         dollars = attempts * sum(map(self.worst_cost, bodies))
         cost = f"at most ${dollars:.4f} by --price_in and --price_out"
+        if self.max_cost < math.inf:
+            cost += f"; ${self.ledger.left():.4f} of --max_cost is left"
         if not dollars:
             cost = "--price_in and --price_out show the cost"
         return f"{shown}\n{number}: {cost}"

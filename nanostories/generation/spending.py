@@ -31,6 +31,11 @@ class Ledger:
         self.total = 0.0  # the same, by all
         self.n_bytes_read = 0
 
+    def left(self) -> float:
+        """Dollars of the budget."""
+        self.read_new_lines()
+        return self.budget - self.total
+
     def reserve(self, model: str, dollars: float) -> bool:
         """Returns False if that might exceed the budget."""
         self.read_new_lines()

@@ -170,8 +170,9 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(grade_py, api, tmp_path, monkey
     assert code == 0 and api.requests == [] and not (tmp_path / "out" / "grades.json").exists()
     assert "40 requests to http://127.0.0.1" in printed.out and "80 requests to" in printed.out
     assert printed.out.count("in all about $0.0") == 1
-    flags = ("--dry_run", "--max_cost", "0.0001", *prices)
-    assert "is too little" in grade_py(*flags)[1].out
+    (tmp_path / "spent").write_text('{"reserved": 0, "dollars": 0.9999}\n')
+    flags = ("--dry_run", "--max_cost", "1", "--spending", "spent", *prices)
+    assert "$0.0001 of --max_cost is left\nwhich is too little" in grade_py(*flags)[1].out
     grade_py("--controls")
     assert any(x["messages"][0]["content"] in printed.out for x in api.requests)
     assert "nothing to ask" in grade_py("--controls", "--dry_run")[1].out
