@@ -34,7 +34,7 @@ from nanostories.grading.groups import Group, group_runs
 from nanostories.grading.metrics import metrics_of
 from nanostories.grading.people import agreement, by_people
 from nanostories.grading.scores import HUMAN, TRUE_ENDING, is_human, is_likelihood_judge
-from nanostories.grading.stories import Run, Story, read_runs
+from nanostories.grading.stories import Run, Story, read_runs, warn_of_other_weights
 from nanostories.results import save
 
 Sources = Mapping[str, Sequence[Story]]  # {a run's name, or a control's: its stories}
@@ -315,6 +315,8 @@ def write_results(
 
     tables = []
     warnings = warn_of_partly_trained({run.name: run.model.directory for run in runs if run.model})
+    for run in runs:
+        warnings += [f"{run.name}: {text}" for text in warn_of_other_weights(run.rows)]
     for comparison in comparisons:
         tables += comparison.tables()
         warnings += comparison.warnings()

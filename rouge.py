@@ -37,7 +37,12 @@ from nanostories.generation.samples_file import (
     result_name,
     set_file,
 )
-from nanostories.grading.stories import SAMPLING_SETTINGS, story_of, writer_of
+from nanostories.grading.stories import (
+    SAMPLING_SETTINGS,
+    story_of,
+    warn_of_other_weights,
+    writer_of,
+)
 from nanostories.novelty import flags
 from nanostories.novelty.intervals import ClusteredValues, Metric
 from nanostories.novelty.search import Matches, Stream, search
@@ -195,6 +200,7 @@ class Analysis:
     run: Path
     set_name: str
     settings: dict  # how it was sampled: only like settings compare
+    warnings: list[str]  # about its stories
     metrics: dict[str, Metric]
     baseline_flags: list[str]  # of the excerpts of every second held-out story
     baseline_lengths: list[int]  # words of these
@@ -234,6 +240,7 @@ def analyze(
         run=run,
         set_name=set_name,
         settings=settings,
+        warnings=warn_of_other_weights(samples),
         metrics=novelty_metrics(samples, matches, clusters, args),
         baseline_flags=[flag for flag, even in zip(flagged[n:], is_even) if not even],
         baseline_lengths=lengths[~is_even].tolist(),
@@ -323,6 +330,7 @@ def warnings_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) 
     lines = []
     for analysis in analyses:
         label = analysis.label(base)
+        lines += [f"{label}: {text}" for text in analysis.warnings]
         if analysis.n_verbatim:
             lines.append(
                 f"{label}: {analysis.n_verbatim} held-out excerpts are in the training set"

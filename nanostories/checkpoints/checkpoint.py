@@ -104,6 +104,10 @@ def weights_identity(model: "GPTNeo") -> str:
     return f"{total:.12e}"
 
 
+def identity_of_checkpoint(path: str | Path) -> str:
+    return weights_identity(from_checkpoint(load_checkpoint(path)))
+
+
 def from_checkpoint(checkpoint: dict) -> "GPTNeo":
     """The model of a checkpoint, in eval mode."""
     from model import GPTNeoConfig

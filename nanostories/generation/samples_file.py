@@ -57,8 +57,9 @@ class Samples:
         differing = [name for name, value in expected.items() if row.get(name) != value]
         if differing:
             raise UserError(
-                f"{self.path} or its .part has stories with another {', '.join(differing)}: delete"
-                " or rename the file, or give --out another directory"
+                f"{self.path} or its .part has stories with other settings"
+                f" ({', '.join(differing)}): delete or rename the file, or give --out another"
+                " directory"
             )
 
     def missing(self, n: int) -> dict[Key, str]:

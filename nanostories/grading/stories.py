@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from nanostories.checkpoints.checkpoint import checkpoint_file
+from nanostories.checkpoints.checkpoint import checkpoint_file, identity_of_checkpoint
 from nanostories.checkpoints.models import Model, label_of, open_model
 from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
@@ -90,6 +90,15 @@ def writer_of(directory: Path, rows: Sequence[dict]) -> Model | None:
         if checkpoint_file(place).is_file():
             return open_model(str(place))
     return None
+
+
+def warn_of_other_weights(rows: Sequence[dict]) -> list[str]:
+    """rows: of one set"""
+    path = checkpoint_file(rows[0].get("model") or "")
+    weights = rows[0].get("weights")
+    if not weights or not path.is_file() or identity_of_checkpoint(path) == weights:
+        return []
+    return [f"stories by other weights than {path} has now: delete them, and sample again"]
 
 
 def different_settings(runs: Sequence[Run]) -> list[str]:

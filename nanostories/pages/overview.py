@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from nanostories.checkpoints.checkpoint import identity_of_checkpoint
 from nanostories.generation.samples_file import EVAL, model_directory, read_rows
 from nanostories.grading.scores import TRUE_ENDING
 from nanostories.pages.result_files import ResultFiles
@@ -115,16 +116,6 @@ def first_stories(files: ResultFiles, rows: dict[Path, dict]) -> tuple[dict[Path
         # of a model that was not trained here, or sampled at another temperature
         rows.setdefault(directory, {"run": files.label(directory)} | dict.fromkeys(FORMATS))
     return stories, by_others
-
-
-def identity_of_checkpoint(path: Path) -> str:
-    from nanostories.checkpoints.checkpoint import (
-        from_checkpoint,
-        load_checkpoint,
-        weights_identity,
-    )
-
-    return weights_identity(from_checkpoint(load_checkpoint(path)))
 
 
 def most_grades(files: ResultFiles) -> tuple[Path | None, str]:

@@ -183,13 +183,13 @@ def test_stories_by_other_settings_prompts_or_weights_are_not_added(
         assert "--out" in code and not asked and path.read_bytes() == before
         return code
 
-    assert "another seed" in refused(f"{ARGS} 2 --seed 1")
+    assert "(seed)" in refused(f"{ARGS} 2 --seed 1")
     (tmp_path / "prompts.txt").write_text("Once upon\nThere was\nOne night\n")
-    assert "another prompt:" in refused(f"{ARGS} 2")
+    assert "(prompt)" in refused(f"{ARGS} 2")
     checkpoint = torch.load(run / "ckpt.pt", weights_only=True)
     checkpoint["model"]["ln_f.bias"] += 1
     torch.save(checkpoint, run / "ckpt.pt")
-    assert "another weights" in refused(f"{ARGS} 2")
+    assert "(weights)" in refused(f"{ARGS} 2")
 
 
 def test_one_temperature_lies_in_one_place(run, sampled, asked):

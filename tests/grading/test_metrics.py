@@ -4,10 +4,11 @@ in the one table."""
 from grade_fixtures import rows_of, write_samples
 from random_models import model_to_probe, save_run
 
+from nanostories.checkpoints.checkpoint import identity_of_checkpoint
 from nanostories.grading.chat_judge import read_question
 from nanostories.grading.metrics import bits_per_byte, repeated
 from nanostories.grading.scores import CHAT, METRICS
-from nanostories.grading.stories import Story, read_runs
+from nanostories.grading.stories import Story, read_runs, warn_of_other_weights
 
 
 def test_every_score_and_metric_stands_in_the_table_and_no_other(tmp_path, grade_py):
@@ -44,3 +45,13 @@ def test_bits_per_byte_are_those_of_the_weights_that_are_sampled(tmp_path):
     log = "step,val_loss,bpb\n10,,\n20,2.5,0.9\n30,2.25,0.8\n40,2.75,0.95\n50,2.0"
     (tmp_path / "run" / "log.csv").write_text(log)
     assert of("out/run") == 0.8 and of("out/run/ckpt.pt") == 0.95
+
+
+def test_stories_by_weights_that_a_run_no_longer_has_are_named(tmp_path):
+    save_run(tmp_path / "a", model_to_probe())
+    weights = identity_of_checkpoint(tmp_path / "a")
+    row = {"model": str(tmp_path / "a"), "weights": weights}
+    assert warn_of_other_weights([row]) == []
+    (warning,) = warn_of_other_weights([row | {"weights": "1.5e+02"}])
+    assert "other weights" in warning
+    assert warn_of_other_weights([{"model": "api:x"}]) == []

@@ -9,8 +9,8 @@ import pytest
 from random_models import random_model, save_run
 
 import report
+from nanostories.checkpoints.checkpoint import identity_of_checkpoint
 from nanostories.generation.samples_file import read_rows, write_rows
-from nanostories.pages.overview import identity_of_checkpoint
 from nanostories.pages.result_files import PICTURES, ResultFiles
 from nanostories.results import Table, save
 
