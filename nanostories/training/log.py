@@ -137,4 +137,5 @@ def print_settings(run: Path, state: TrainingState, ranks: Ranks) -> None:
     print(f"{run}:", ", ".join(f"{name} {value}" for name, value in facts.items()))
     n_free = free_cores()
     if state.device.type == "cpu" and n_free < torch.get_num_threads():
-        print(f"Other programs are using the CPU: OMP_NUM_THREADS={n_free} is often many times faster")
+        threads = f"OMP_NUM_THREADS={n_free}"
+        print(f"Other programs are using the CPU: {threads} is often many times faster")
