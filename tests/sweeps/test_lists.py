@@ -97,8 +97,11 @@ def in_process(quick, tmp_path):
 
 def memory_of_torch() -> int:
     """MB; PyTorch for CUDA takes several times as many as that for CPUs alone."""
-    # Not getrusage: its maximum begins with that of the process that started this one
-    script = "import train; print(open('/proc/self/status').read())"
+    # The first step of an optimizer imports half of it. Not getrusage: its maximum begins with that
+    # of the process that started this one.
+    script = """import torch, train
+torch.optim.AdamW([torch.ones(1, requires_grad=True)]).step()
+print(open("/proc/self/status").read())"""
     status = subprocess.check_output([sys.executable, "-c", script], cwd=ROOT, text=True)
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) // 1000
 
