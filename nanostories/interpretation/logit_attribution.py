@@ -13,6 +13,7 @@ scale is taken from the intact run, so that the rest is linear, and the contribu
 logit, but for what the last LayerNorm's bias adds.
 """
 
+import collections
 from collections.abc import Iterator
 
 import torch
@@ -21,7 +22,7 @@ from tqdm import tqdm
 from model import GPTNeo
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.interpretation.hooks import run_with_cache
-from nanostories.interpretation.word_classes import TaggedCorpus, visible
+from nanostories.interpretation.word_classes import WORD_CLASSES, TaggedCorpus, visible
 
 WRITE_STORIES = 20  # read to see the tokens that heads write
 # A share of copies is taken of at least this many queries: one or two say little about a head.
@@ -61,8 +62,10 @@ def tokens_written(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) ->
     copies: of the queries that look at a single token, the share for which the head makes that
     token likelier than nearly all others. Queries that look at the first token do not count: heads
     rest there when they find nothing. writes: the distinct tokens that the head makes likeliest,
-    strongest first; one per story.
+    strongest first; one per story. writes_kind: the most frequent kind of word among these, of
+    those that a word of the stories has, and its share of all: "noun 60%".
     """
+    kind_of_word = dict(zip(corpus.words, corpus.kinds))
     n_heads = model.config.n_layer * model.config.n_head
     copied = torch.zeros(n_heads)
     n_queries = torch.zeros(n_heads)
@@ -80,8 +83,15 @@ def tokens_written(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) ->
     columns = []
     for share, tokens in zip(copies.tolist(), written):
         tokens.sort(reverse=True)
-        distinct = dict.fromkeys(visible(tokenizer.decode([token])) for _, token in tokens)
-        columns.append({"copies": share, "writes": " · ".join(list(distinct)[:WRITTEN])})
+        texts = [tokenizer.decode([token]) for _, token in tokens]
+        distinct = dict.fromkeys(map(visible, texts))
+        row = {"copies": share, "writes": " · ".join(list(distinct)[:WRITTEN]), "writes_kind": ""}
+        words = map(str.strip, texts)
+        kinds = [kind_of_word.get(word) or kind_of_word.get(word.lower()) for word in words]
+        counts = collections.Counter(kind for kind in kinds if kind in WORD_CLASSES)
+        for kind, n in counts.most_common(1):
+            row["writes_kind"] = f"{kind} {n / len(texts):.0%}"
+        columns.append(row)
     return columns
 
 

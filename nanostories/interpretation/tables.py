@@ -51,6 +51,7 @@ def shown(head: dict) -> dict:
         "if uniform": head.get(f"{column}_uniform"),
         "copies": head["copies"],
         "makes likelier": head["writes"],
+        "mostly": head["writes_kind"],
         "loss increase": [head[name] for name in INCREASE],
     }
 

@@ -32,3 +32,7 @@ def test_what_planted_heads_write():
     assert inducing > 0.85 and max(previous, uniform) < 0.5
     tokens = rows[2]["writes"].split(" · ")
     assert len(tokens) > 3 and set(tokens) <= set(WORDS)
+    corpus = planted_corpus()
+    corpus.kinds = ["noun"] * len(corpus.words)
+    row = tokens_written(planted_induction(), corpus, Alphabet())[2]
+    assert row["writes_kind"] == "noun 100%"
