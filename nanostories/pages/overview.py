@@ -81,10 +81,13 @@ def overview_section(files: ResultFiles) -> str:
     for column in table.columns:
         if column in ABOUT:
             meanings.append(f"{column}: {ABOUT[column].format(judge=judge)}.")
-    places = {}  # by note
+    places = {}  # note -> run -> its columns
     for (run, column), note in notes.items():
-        places.setdefault(note, []).append(f"{run}, {column}")
-    remarks = [f"{'; '.join(cells)}: {note}." for note, cells in places.items()]
+        places.setdefault(note, {}).setdefault(run, []).append(column)
+    remarks = []
+    for note, runs in places.items():
+        cells = [f"{run} ({', '.join(columns)})" for run, columns in runs.items()]
+        remarks.append(f"{', '.join(cells)}: {note}.")
     about = html.escape(" ".join([*meanings, BOLD, *remarks]))
     return f"{table_html(table, bold)}<p>{about}</p>{one_story_each(stories, rows)}"
 

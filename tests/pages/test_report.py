@@ -167,9 +167,9 @@ def test_the_overview_joins_what_the_commands_found(out):
     for name, note in (("b", "stories by the judge itself"), ("consistency", "cannot tell them")):
         save_scores(out, notes={name: note})
         section, rows = overview(out)
-        assert "<b>0.8" not in section and "b, consistency" in section
+        assert "<b>0.8" not in section and "b (consistency" in section
         assert f": {note}" in section
-        assert "<b>" not in rows["a"]["grammar"] and "a, grammar: was trained on" in section
+        assert "<b>" not in rows["a"]["grammar"] and "a (grammar): was trained on" in section
 
 
 def test_a_figure_with_a_note_makes_no_other_the_best(out):
@@ -205,7 +205,7 @@ def test_the_overview_takes_results_of_today_and_says_what_is_out_of_date(out):
     write_samples(samples, ["Another prompt"], "Another end.")
     section, rows = overview(out)
     assert rows["a"]["flagged as copies"] == "9 of 9"
-    assert "a, flagged as copies: out of date: a/samples/eval.jsonl changed since" in section
+    assert "a (flagged as copies): out of date: a/samples/eval.jsonl changed since" in section
     found = sections(out)
     assert "; run rouge.py again" in found["Novelty and memorization"]
     assert found["Novelty and memorization"].count("out of date") == 1  # not b's
@@ -224,8 +224,8 @@ def test_figures_of_stories_by_other_weights_say_so(out):
         rows = [row | {"weights": written_by} for row in read_rows(samples).values()]
         write_rows(samples, rows)
         section = overview(out)[0]
-        assert ("a, consistency: of stories by other weights" in section) == is_noted
-        assert "b, consistency: of stories by" not in section
+        assert ("(consistency): of stories by other weights" in section) == is_noted
+        assert "b (consistency): of stories by" not in section
 
 
 def test_the_runs_are_those_of_their_logs(out):
@@ -235,7 +235,7 @@ def test_the_runs_are_those_of_their_logs(out):
     expected = ["a", "tiny", "3", "32", parameters, "40,000", "4.0", "120", "0.625", "0.062"]
     assert first == expected and second[0].startswith("b ") and len(head) == len(first)
     assert "50% of its training is done; began with the weights of out/old" in section
-    assert "b, bits per byte: 50% of its training is done" in overview(out)[0]
+    assert "b (bits per byte): 50% of its training is done" in overview(out)[0]
     (out / "b" / "best.pt").unlink()  # stopped before its first validation
     second = table_of(sections(out)["Runs"])[2]
     assert second[1:5] == ["tiny", "3", "32", "–"]
