@@ -3,6 +3,7 @@
 import ast
 import io
 import re
+import sys
 import tokenize
 from pathlib import Path
 
@@ -81,7 +82,8 @@ def test_one_idea_a_line():
             places[kind].append(f"{path.relative_to(ROOT)}:{number}")
     rates = {kind: 1000 * len(found) / n_lines for kind, found in places.items()}
     counts = f"{n_tokens / n_lines:.2f} tokens a line; in 1,000 of {n_lines:,} lines: {rates}"
-    assert n_tokens / n_lines <= TOKENS_PER_LINE, counts
+    if sys.version_info < (3, 12):  # later, an f-string is several tokens
+        assert n_tokens / n_lines <= TOKENS_PER_LINE, counts
     for kind, limit in LIMITS_PER_1000_LINES.items():
         assert rates[kind] <= limit, f"{counts}\n{kind}: {', '.join(places[kind])}"
 
