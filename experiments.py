@@ -36,7 +36,14 @@ from nanostories.cli import (
     positive,
     positive_float,
 )
-from nanostories.sweeps.lists import EXPERIMENTS, PREPARED, SCALES, Experiment, Runs
+from nanostories.sweeps.lists import (
+    EXPERIMENTS,
+    PREPARED,
+    PUBLISHED_STORIES,
+    SCALES,
+    Experiment,
+    Runs,
+)
 
 A100 = 0.4 * 312e12  # FLOP/s: a guess that training reaches 40%
 # Share of the speed of matrix products alone that a training step reaches on this machine
@@ -237,7 +244,7 @@ def find_corpora(
 
 def expected_meta(name: str) -> dict:
     """As much of the meta.json of a corpus as a plan needs."""
-    vocab_size, n_tokens = PUBLISHED if name == "tinystories-published" else OTHERS
+    vocab_size, n_tokens = PUBLISHED if name == PUBLISHED_STORIES else OTHERS
     if name.startswith("builtin"):
         vocab_size, n_tokens = BUILTIN
     return {"vocab_size": vocab_size, "splits": {"train": {"tokens": n_tokens}}}
