@@ -90,7 +90,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_shared("seed")
     parser.add_argument(
-        "--batch_size", type=positive, default=64, help="stories at a time (hf: at most 4)"
+        "--batch_size", type=positive, default=64, help="stories at a time (other architectures of the hub: at most 4)"
     )
     parser.add_argument(
         "--device", default="auto", help="cpu, cuda, cuda:1 (…) or mps (default: cuda or cpu)"

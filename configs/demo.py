@@ -1,5 +1,5 @@
-# The demo: trains a storyteller in three minutes on two CPU cores (five on slow ones); its stories
-# need no download.
+# The demo: trains a storyteller on two CPU cores, in two minutes (up to seven on slow ones); its
+# stories need no download.
 data = "builtin"
 block_size = 256  # nearly every built-in story fits
 n_layer = 4

@@ -1,5 +1,5 @@
-# Settings shared by the runs of experiments.py at the small scale: two CPU cores, built-in stories,
-# a minute each.
+# Settings shared by the runs of experiments.py at the small and real scales, on two CPU cores. Each
+# list sets the data, the steps, the learning rate and its warm-up.
 data = "builtin"
 block_size = 256  # nearly every built-in story fits
 n_layer = 4

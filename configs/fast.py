@@ -1,4 +1,4 @@
-# Reaches the same loss sooner than the published settings; give it after another config.
+# Muon, aligned windows and a falling learning rate; give it after another config.
 # $ python train.py configs/ts_8m.py configs/fast.py
 # LOG.md has the measurements.
 optimizer = "muon"
