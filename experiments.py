@@ -349,9 +349,14 @@ def api_flags(flags: Sequence[str]) -> argparse.Namespace:
 # ---- What it would cost ----
 def show_costs(runs: Sequence, listed: Runs, experiment: Experiment, scale: str) -> None:
     """Prints the command of each run, and a table of their costs."""
+    from nanostories.checkpoints.checkpoint import kept_checkpoints
+
     if listed.trains:
         show_training(runs, scale)
-    n_models = len(listed.models)
+    n_models = 0
+    for name in listed.models:
+        kept = kept_checkpoints(name) if experiment.checkpoints else {}
+        n_models += max(1, len(kept))
     for run in runs:
         n_models += max(1, run.config.keep_checkpoints)
     measures = ", ".join(experiment.measures) or "no measures"

@@ -97,7 +97,6 @@ def export_page(model, backend, path: Path, title: str, introduction: str) -> No
         print(table_text(["lesson", "claim", "measured", "needed", ""], rows))
     else:
         print("no lessons: no name comes twice in the stories that this model told for them")
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content)
     size = f"{len(content) / 1e6:.1f} MB"
     print(f"wrote {path} ({size}); next: open it in a browser, or email it to someone")

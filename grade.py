@@ -334,7 +334,6 @@ def write_results(
 
 def main() -> None:
     args = parse_arguments()
-    sys.stdout.reconfigure(errors="replace")
     again = "run the same command to continue"
     with one_line_errors(
         "grade.py", f"every usable reply so far is kept; {again}", f"free disk space, then {again}"

@@ -43,18 +43,18 @@ def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, flo
     for."""
     asked = row["instruction"]
     found = {}
-    kind = " and ".join(name for name in ("words", "summary") if name in asked)
+    asked_for = " and ".join(name for name in ("words", "summary") if name in asked)
     if row.get("split") == "unseen":
-        kind = "unseen words"
+        asked_for = "unseen words"
     words = [float(uses_word(story, word)) for word in asked.get("words", ())]
     if words:
-        found[f"{kind}: all"] = min(words)
-        found[f"{kind}: each"] = fmean(words)
+        found[f"{asked_for}: all"] = min(words)
+        found[f"{asked_for}: each"] = fmean(words)
     if "summary" in asked and len(summaries) > 1:
         nearest = is_nearest(asked["summary"], story, summaries)
-        found[f"{kind}: nearest"] = nearest
+        found[f"{asked_for}: nearest"] = nearest
         if words:
-            found[f"{kind}: all, and nearest"] = nearest * min(words)
+            found[f"{asked_for}: all, and nearest"] = nearest * min(words)
     if "sentence" in asked:
         found["sentence, verbatim"] = float(has_sentence(story, asked["sentence"]))
     features = asked.get("features", ())
@@ -70,9 +70,9 @@ def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, flo
 
 
 def stories_under_headers(run: Path) -> dict[Path, list[dict]]:
-    """{file: rows} of all sets of a run, at any temperature."""
+    """{file: rows} of all sets of a run or of those below a directory, at any temperature."""
     found = {}
-    for path in sorted([*run.glob("samples/*.jsonl"), *run.glob("*/samples/*.jsonl")]):
+    for path in sorted(run.rglob("samples/*.jsonl")):
         rows = [row for _, row in sorted(read_rows(path).items()) if row.get("instruction")]
         if rows:
             found[path] = rows
@@ -93,9 +93,10 @@ def measure(run: str, rows: Sequence[dict]) -> list[dict]:
         means[key] = [fmean(stories) for stories in prompts.values()]
     measured = []
     for name, source in means:
+        if source != "own":
+            continue
         # "dialogue, not asked for" says something only where dialogue was asked for, too
-        was_asked_for = (name.removesuffix(", not asked for"), "own") in means
-        if source != "own" or not was_asked_for:
+        if (name.removesuffix(", not asked for"), "own") not in means:
             continue
         row = {"run": run, "measure": name, "prompts": len(means[name, "own"])}
         row["share"] = estimate(np.array(means[name, "own"]), share=True).cell
@@ -125,7 +126,7 @@ def values_by_prompt(rows: Sequence[dict]) -> dict[tuple[str, str], dict[int, li
     return values
 
 
-def draw(measured: Sequence[dict]) -> Figure:
+def shares_figure(measured: Sequence[dict]) -> Figure:
     """A line for each measure of each run, with its interval and both baselines."""
     figure = Figure(figsize=(8, 1.2 + 0.22 * len(measured)), layout="constrained")
     axes = figure.subplots()
@@ -151,7 +152,9 @@ def draw(measured: Sequence[dict]) -> Figure:
 
 def main() -> None:
     parser = Parser(__doc__)
-    runs = "runs, with stories by sample.py (default: the newest run in out/)"
+    runs = (
+        "runs with stories by sample.py, or a directory of them (default: the newest run in out/)"
+    )
     parser.add_argument("runs", nargs="*", type=existing_path, help=runs)
     args = parser.parse_args()
     with one_line_errors("instruct.py", interrupted="nothing was written"):
@@ -162,7 +165,9 @@ def main() -> None:
         sets = {}
         for path in paths:
             sets |= stories_under_headers(path)
-        directory = paths[0].parent
+        directory = paths[0]
+        if len(paths) > 1 or (directory / "samples").exists():  # runs
+            directory = directory.parent
         measured = []
         for path, rows in sets.items():
             run = f"{label_of(path.parent.parent, directory)}, {path.stem}"
@@ -176,12 +181,12 @@ def main() -> None:
         measured.sort(key=lambda row: row["measure"], reverse=True)
         stories = (row["completion"] for row in itertools.chain(*sets.values()))
         note = language_warning(stories, "words and summaries are found by English forms alone")
-        warnings = [note.removeprefix("WARNING ")] if note else []
+        warnings = [note] if note else []
         formats = dict.fromkeys(("share", "true stories", "other prompts"), ".1%")
         facts = {"kind": "instructions"}
         table = Table("Instructions followed", measured, formats, facts=facts)
         path = directory / "instruct.json"
-        save(path, "instruct.py", [table], warnings, sets, draw(measured))
+        save(path, "instruct.py", [table], warnings, sets, shares_figure(measured))
     print(f"wrote {path} and instruct.png; next, a judge's view: python grade.py {directory}")
 
 

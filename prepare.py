@@ -562,7 +562,7 @@ def main() -> None:
             consequence = f"{rows} get only those in English lists"
             warning = language_warning(load_stories(directory, "val")[1], consequence)
             if warning:
-                print(warning)
+                print(f"WARNING {warning}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ answers and ignores the prompt scores at chance.
 import argparse
 import itertools
 import math
-import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +48,7 @@ from nanostories.grading.pairs import (
     pairs_figure,
     read_pairs,
 )
-from nanostories.grading.probes import SETS, Probe, read_probes, result_tables
+from nanostories.grading.probes import PROBE_FILES, Probe, read_probes, result_tables
 from nanostories.results import save
 from nanostories.tables import write_table
 from nanostories.text import sentences
@@ -127,6 +126,7 @@ def find_models(args: argparse.Namespace) -> list[Model]:
     for directory in args.runs:
         runs = [str(run) for run in runs_below(directory)]
         if args.checkpoint == "all":
+            # without any, the first is named in an error
             runs = [run for run in runs if kept_checkpoints(run)] or runs[:1]
         if not runs:
             raise UserError(
@@ -139,7 +139,7 @@ def find_models(args: argparse.Namespace) -> list[Model]:
     return list(models.values())
 
 
-def answer(
+def answers_of_model(
     model: Model, name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm
 ) -> list[Answer]:
     from nanostories.generation.backends import load_backend
@@ -208,7 +208,7 @@ def probe_all(args: argparse.Namespace) -> None:
     from nanostories.pages.answers import answers_page
 
     models = {model.label(args.out): model for model in find_models(args)}
-    sets = {path: str(path) for path in args.prompts} or {path: path.stem for path in SETS}
+    sets = {path: str(path) for path in args.prompts} or {path: path.stem for path in PROBE_FILES}
     probes = []
     for path, name in sets.items():
         probes += read_probes(path, name)
@@ -218,14 +218,13 @@ def probe_all(args: argparse.Namespace) -> None:
     total = len(models) * n_texts
     with tqdm(desc="probing", total=total, unit="text", disable=None, delay=1) as bar:
         for name, model in models.items():
-            answers = answer(model, name, probes, args.max_new_tokens, bar)
+            answers = answers_of_model(model, name, probes, args.max_new_tokens, bar)
             right[name] = [found.verdict == "right" for found in answers]
             for row, found in zip(rows, answers):
                 row |= {f"{name} {column}": cell for column, cell in vars(found).items()}
     warnings = warnings_of(models, prompts_are_ours=not args.prompts)
     stem = "-".join(["probe", *(path.stem for path in args.prompts)])
     path = args.out / f"{stem}.json"
-    args.out.mkdir(parents=True, exist_ok=True)
     write_table(path.with_suffix(".csv"), rows)
     write_bytes(path.with_suffix(".html"), answers_page(rows, "; ".join(warnings)))
     sources = []
@@ -284,7 +283,6 @@ def compare_pairs(args: argparse.Namespace, models: list[Model]) -> tuple:
     stem = "grammar"
     if args.pairs != GRAMMAR:
         stem = f"grammar-{args.pairs.resolve().stem}"
-    args.out.mkdir(parents=True, exist_ok=True)
     write_table(args.out / f"{stem}.csv", rows)
     return stem, tables, pairs_figure(tables[0])
 
@@ -308,7 +306,6 @@ def compare_losses(args: argparse.Namespace, models: list[Model]) -> tuple:
     tables[0].about = f"{len(stories)} validation stories of {corpus}. {tables[0].about}"
     if len(losses) > 1:
         page = shaded_stories(stories, kinds, losses, tokenizer)
-        args.out.mkdir(parents=True, exist_ok=True)
         write_bytes(args.out / "loss_by_kind.html", page)
     return "loss_by_kind", tables, loss_figure(*tables[:2], list(losses))
 
@@ -356,7 +353,6 @@ def directory_of(args: argparse.Namespace) -> Path:
 
 def main():
     args = parse_arguments()
-    sys.stdout.reconfigure(errors="replace")
     with one_line_errors("probe.py", interrupted="nothing was written"):
         if not args.runs and not args.model:
             args.runs = [open_model().directory]

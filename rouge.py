@@ -16,7 +16,6 @@ Score(precision=0.2, recall=0.3333333333333333, f=0.25)
 
 import argparse
 import random
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -471,7 +470,6 @@ def show_corpora(directories: Sequence[Path]) -> None:
 
 def main() -> None:
     args = parse_arguments()
-    sys.stdout.reconfigure(errors="replace")
     with one_line_errors(
         "rouge.py", interrupted="files of runs that were finished are written, others unchanged"
     ):

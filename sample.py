@@ -48,7 +48,7 @@ from nanostories.generation.prompts import (
 from nanostories.generation.samples_file import (
     EVAL,
     PROMPT,
-    SETS,
+    SET_NAMES,
     Samples,
     numbered,
     samples_directory,
@@ -90,7 +90,10 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_shared("seed")
     parser.add_argument(
-        "--batch_size", type=positive, default=64, help="stories at a time (other architectures of the hub: at most 4)"
+        "--batch_size",
+        type=positive,
+        default=64,
+        help="stories at a time (other architectures of the hub: at most 4)",
     )
     parser.add_argument(
         "--device", default="auto", help="cpu, cuda, cuda:1 (…) or mps (default: cuda or cpu)"
@@ -152,23 +155,49 @@ def add_prompt_arguments(parser: Parser) -> None:
 
 def check_arguments(args: argparse.Namespace) -> None:
     """UserError if flags contradict each other."""
-    is_api = str(args.model).startswith("api:")
+    for is_wrong, message in [*contradictions_of_prompts(args), *contradictions_of_models(args)]:
+        if is_wrong:
+            raise UserError(message)
+
+
+def contradictions_of_prompts(args: argparse.Namespace) -> list[tuple]:
+    """(whether it is one, message)"""
     has_prompt = args.prompt or args.prompts or args.eval
     has_header = args.words or args.features or args.summary or args.sentence
-    of_eval = args.ask or args.split != "val"
-    several_stories = args.prompts or args.eval or args.n or args.out
-    contradictions = [
+    is_api = str(args.model).startswith("api:")
+    return [
         (
             has_header and has_prompt,
             "--words, --features, --summary and --sentence make a prompt: leave out --prompt,"
             " --prompts and --eval",
         ),
         (
-            of_eval and not args.eval,
+            (args.ask or args.split != "val") and not args.eval,
             "--split, --ask and --unseen_words need --eval N, the number of stories",
         ),
         (
-            (args.max_cost or args.price_in and args.dry_run) and not args.max_new_tokens,
+            args.prompts and args.prompts.stem in SET_NAMES,
+            f"--prompts {args.prompts}: its stories would be the set {set_name(args)}, which is"
+            " another one: rename the file",
+        ),
+        (
+            args.stream and (writes_a_set(args) or args.n),
+            "--stream prints one story: leave out --prompts, --eval, --n and --out",
+        ),
+        (
+            is_api and not (has_prompt or has_header),
+            "an api: model needs --prompt, --prompts, --eval or a header",
+        ),
+    ]
+
+
+def contradictions_of_models(args: argparse.Namespace) -> list[tuple]:
+    """(whether it is one, message)"""
+    is_api = str(args.model).startswith("api:")
+    is_cost_limited = args.max_cost or (args.dry_run and args.price_in)
+    return [
+        (
+            is_cost_limited and not args.max_new_tokens,
             "a limit of the cost needs --max_new_tokens, which limits that of a story",
         ),
         (
@@ -187,19 +216,11 @@ def check_arguments(args: argparse.Namespace) -> None:
             args.dry_run and not is_api,
             "--dry_run shows the requests to an api: model; other models cost nothing",
         ),
-        (
-            args.stream and several_stories,
-            "--stream prints one story: leave out --prompts, --eval, --n and --out",
-        ),
-        (
-            args.prompts and args.prompts.stem in SETS,
-            f"--prompts {args.prompts}: its stories would be the set {set_name(args)}, which is"
-            " another one: rename the file",
-        ),
     ]
-    for is_wrong, message in contradictions:
-        if is_wrong:
-            raise UserError(message)
+
+
+def writes_a_set(args: argparse.Namespace) -> bool:
+    return bool(args.prompts or args.eval or args.out)
 
 
 def set_name(args: argparse.Namespace) -> str:
@@ -255,35 +276,41 @@ def sample(model: Model, args: argparse.Namespace) -> None:
 
     backend = load_backend(model, args.device, args.batch_size, **args.api)
     prompts = prompts_that_fit(backend, prompts)
-    several = args.prompts or args.eval
+    default_temperature = 0.0 if args.beams > 1 else 1.0
     max_new_tokens = args.max_new_tokens
     if model.kind == "hf" and max_new_tokens is None:
         max_new_tokens = HF_MAX_NEW_TOKENS
-    default_temperature = 0.0 if args.beams > 1 else 1.0
-    for temperature in args.temperature or [default_temperature]:
-        sampling = Sampling(
-            temperature, args.top_k, args.beams, max_new_tokens, args.seed, args.best_of
-        )
-        n = args.n or (10 if several else 3)
-        if temperature == 0:
-            n = 1  # greedy text is the same every time
-        is_set = several or args.out
-        if args.dry_run:
-            wanted = numbered(prompts, n)
-            if is_set:
-                path = path_of_set(model, sampling, args)
-                wanted = open_samples(path, model, backend, prompts, sampling, args).missing(n)
-            print(backend.preview(wanted, sampling))
-        elif args.stream:
-            stream_story(backend, prompts[0].text, sampling)
-        elif is_set:
-            write_stories(model, backend, prompts, n, sampling, args)
-        else:
-            print_stories(model, backend, numbered(prompts, n), sampling)
-    if model.kind == "api" and not args.dry_run:
-        if args.price_in is not None:
+    try:
+        for temperature in args.temperature or [default_temperature]:
+            sampling = Sampling(
+                temperature, args.top_k, args.beams, max_new_tokens, args.seed, args.best_of
+            )
+            n = args.n or (10 if args.prompts or args.eval else 3)
+            if temperature == 0:
+                n = 1  # greedy text is the same every time
+            if args.dry_run:
+                preview(model, backend, prompts, n, sampling, args)
+            elif args.stream:
+                stream_story(backend, prompts[0].text, sampling)
+            elif writes_a_set(args):
+                write_stories(model, backend, prompts, n, sampling, args)
+            else:
+                print_stories(model, backend, numbered(prompts, n), sampling)
+    finally:
+        if args.price_in is not None and not args.dry_run:
             print(f"this command spent ${backend.client.ledger.spent:.4f}", file=sys.stderr)
+    if model.kind == "api":
         backend.raise_failures()
+
+
+def preview(
+    model: Model, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args
+) -> None:
+    wanted = numbered(prompts, n)
+    if writes_a_set(args):
+        path = path_of_set(model, sampling, args)
+        wanted = open_samples(path, model, backend, prompts, sampling, args).missing(n)
+    print(backend.preview(wanted, sampling))
 
 
 def print_stories(model: Model, backend, wanted: dict, sampling: Sampling) -> None:
@@ -360,10 +387,9 @@ def write_stories(
 
 def main():
     args = parse_arguments()
-    sys.stdout.reconfigure(errors="replace")  # some terminals cannot show every character
     again = "run the same command to continue"
     kept = "nothing was written"
-    if args.prompts or args.eval or args.out:
+    if writes_a_set(args):
         kept = f"finished stories are kept; {again}"
     with one_line_errors("sample.py", kept, f"make room or fix that, then {again}"):
         check_arguments(args)

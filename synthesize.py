@@ -35,13 +35,13 @@ from nanostories.cli import (
     one_line_errors,
     positive,
 )
+from nanostories.corpus.sources import split_file
 from nanostories.corpus.word_forms import SPEECH, uses_word
-from nanostories.files import append_json, lock, read_json_lines
+from nanostories.files import PROMPTS, append_json, lock, read_json_lines
 from nanostories.results import Table, save
 from nanostories.tables import read_user_table
 from nanostories.text import REFUSAL, split_sentences, words_of
 
-PROMPTS = Path(__file__).parent / "prompts"
 KINDS = ("noun", "verb", "adjective")
 P_FEATURE = 1 / 3  # probability of each feature
 ATTEMPTS = 3  # requests for one story, until it is given up
@@ -116,7 +116,7 @@ def draw_requests(args: argparse.Namespace) -> list[Request]:
             raise UserError(f"{args.words}: no words of the kind {kind}")
     table = read_user_table(args.features, ("feature", "request"))
     features = {row["feature"]: row["request"] for _, row in table}
-    template = args.template.read_text(encoding="utf-8").splitlines()
+    template = [line.rstrip("\r") for line in split_file(args.template, "\n")]
     requests = []
     for index in range(args.stories):
         rng = random.Random(f"{args.seed}/{index}")
@@ -156,10 +156,10 @@ def read_story(reply: str, request: Request, args: argparse.Namespace) -> dict:
         text, _, summary = text.rpartition(SUMMARY)
         if not text or not summary:
             return row | dict(rejected="without a summary")
-        text = text.strip()
+        text = text.strip().rstrip("*_# \n")  # of Markdown, as in **Summary:**
         sentences = split_sentences(text) or [text]
         row["text"] = text
-        row["summary"] = summary.strip()
+        row["summary"] = summary.strip("*_ \n")
         row["sentence"] = random.Random(text).choice(sentences).strip()
     if REFUSAL.match(text):
         return row | dict(rejected="a refusal")
@@ -296,10 +296,10 @@ def describe(name: str, stories: Sequence[dict]) -> Table:
 
 
 def write_stories(directory: Path, args: argparse.Namespace) -> None:
+    requests = draw_requests(args)
     busy = "another synthesize.py is writing there; let it finish"
     with lock(directory, ".synthesize.lock", busy):
         data = DataSet(directory)
-        requests = draw_requests(args)
         data.require_same_requests(requests)
         try:
             ask(data, requests, args)

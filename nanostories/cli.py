@@ -78,9 +78,11 @@ def api_address(text: str) -> str:
     # The message does not show the text, which may contain a password.
     if not text.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError("must begin with http:// or https://")
-    if "@" in text or "?" in text:
+    if "?" in text:
+        raise argparse.ArgumentTypeError("takes no ? and what follows it")
+    if "@" in text:
         remedy = "name:password@ goes to OPENAI_BASE_URL, as everybody can see flags"
-        raise argparse.ArgumentTypeError(f"no @ and no ? in it; {remedy}")
+        raise argparse.ArgumentTypeError(f"no @ in it; {remedy}")
     return text
 
 
@@ -205,6 +207,7 @@ def one_line_errors(
 
     interrupted: the state after Ctrl-C; remedy: advice for when a file cannot be read or written.
     """
+    sys.stdout.reconfigure(errors="replace")  # some terminals cannot show every character
     try:
         yield
     except KeyboardInterrupt:

@@ -37,8 +37,9 @@ def read_json(path: Path) -> dict:
 
 @contextlib.contextmanager
 def write_atomically(path: Path):
-    """Yields a temporary path to write to. It is renamed to `path` once on disk, or removed if
-    anything fails."""
+    """Yields a temporary path to write to, in a directory that is made if it is missing. It is
+    renamed to `path` once on disk, or removed if anything fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         yield temporary

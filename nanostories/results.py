@@ -79,7 +79,6 @@ def save(
     for source in sources:
         checksums[os.path.relpath(source, path.parent)] = sha256_of(source)
     found = Result(command, list(tables), list(warnings), checksums, sys.argv[1:])
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, {"format": FORMAT} | without_nan(asdict(found)))
     result = load(path)  # plain types, as everybody else will read it
     if figure:

@@ -43,8 +43,8 @@ def estimate(values: np.ndarray, share: bool = False, chance: float = 0.0) -> Es
         return Estimate(mean, np.nan, np.nan, np.nan)
     if not share:
         return around(mean, values.std(ddof=1) / n**0.5, n, chance)
-    values = np.append(values, [0.0, 1.0])
-    found = around(values.mean(), values.std() / (n + 2) ** 0.5, n, chance)
+    padded = np.append(values, [0.0, 1.0])
+    found = around(padded.mean(), padded.std() / (n + 2) ** 0.5, n, chance)
     low = np.clip(found.low, 0, mean)
     high = np.clip(found.high, mean, 1)
     return Estimate(mean, low, high, found.p)

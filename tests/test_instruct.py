@@ -98,6 +98,8 @@ def test_command_line(tmp_path, command_line):
     assert set(result.sources) == {"a/samples/eval.jsonl", "b/warm/samples/eval.jsonl"}
     assert {row["run"] for row in result.tables[0].rows} == {"a, eval", "b/warm, eval"}
     assert (tmp_path / "out" / "instruct.png").exists()
+    instruct_py("out")  # a directory of runs
+    assert set(load(tmp_path / "out" / "instruct.json").sources) == set(result.sources)
     samples(path, [Prompt("no header")], [[""]])
     code, _ = instruct_py("out/b")
     assert "out/b" in code and "\n" not in code

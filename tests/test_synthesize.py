@@ -122,7 +122,7 @@ def test_what_is_no_story_is_kept_aside_and_asked_for_twice_again(write, said, f
 
 
 def test_a_summary_is_asked_for_and_cut_off(write):
-    said = f"{FILLER}\n\nSummary: Tim looks."
+    said = f"{FILLER}\n\n**Summary:** Tim looks."
     with serve(lambda number, request: ("say", said)) as server:
         write(server, "--summaries", "--plain", "--stories", 1)
     (row,) = write.stories().values()

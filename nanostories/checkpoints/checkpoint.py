@@ -100,8 +100,9 @@ def save_checkpoint(path: Path, checkpoint: dict) -> None:
 
 def weights_identity(model: "GPTNeo") -> str:
     """Tells these weights from others of the same name."""
-    total = sum(p.double().abs().sum().item() for p in model.parameters())
-    return f"{total:.12e}"
+    # on the CPU, as Macs' GPUs have no float64; nine digits, as threads may sum in another order
+    weights = [weight.detach().cpu().double() for weight in model.parameters()]
+    return f"{sum(weight.abs().sum().item() for weight in weights):.9e}"
 
 
 def identity_of_checkpoint(path: str | Path) -> str:

@@ -82,7 +82,7 @@ def language_warning(texts: Iterable[str], consequence: str) -> str:
     """ "" for English texts."""
     if looks_english(texts):
         return ""
-    return f"WARNING these stories do not look English: {consequence}"
+    return f"these stories do not look English: {consequence}"
 
 
 # ---- Which summary fits a story ----

@@ -2,6 +2,7 @@
 Stories by a model behind an API, with the interface of backends.LocalBackend.
 """
 
+import random
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -9,7 +10,7 @@ import regex
 
 from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
-from nanostories.generation.api_client import ApiClient, RequestFailed
+from nanostories.generation.api_client import ApiClient, BadReply, RequestFailed
 from nanostories.generation.prompts import Continuation, Key, Sampling
 from nanostories.text import DOUBLE_QUOTES, REFUSAL, SPACELESS
 
@@ -72,22 +73,23 @@ class ApiBackend:
         """Yields continuations as they arrive; requests that fail go to `failures`."""
 
         async def write(key: Key) -> Continuation:
+            failure = self.failures.get(key[0])
+            if failure and not isinstance(failure, BadReply):  # so would this request fail
+                raise failure
             prompt = prompts[key]
             request = self.request(prompt, key, sampling)
             check = None if FIRST_PERSON.search(prompt) else require_story
             reply = await self.client.chat(allow_cut=True, check=check, **request)
             text = reply.text
-            last = prompt[-1:]
-            if "„" in prompt:  # as in Czech or German, where “ ends a quotation
-                last = last.replace("“", "”")
-            # Chat models drop the space between words.
-            if TWO_WORDS.match(last + text[:1]):
+            if lacks_space(prompt, text):
                 text = " " + text
             return key, text, not reply.cut
 
-        # First one completion of each prompt: one whose requests are refused must not look like an
-        # endpoint that fails.
-        order = sorted(prompts, key=lambda key: key[1])
+        # First one completion of each prompt, in any order: some that are refused must not look
+        # like an endpoint that fails, or keep others from being asked.
+        order = list(prompts)
+        random.Random(0).shuffle(order)
+        order.sort(key=lambda key: key[1])
         for key, result in self.client.map(write, order):
             if isinstance(result, RequestFailed):
                 self.failures[key[0]] = result
@@ -99,6 +101,17 @@ class ApiBackend:
             listed = "; ".join(f"prompt_index {i}: {why}" for i, why in self.failures.items())
             kept = "the other stories are kept, and the same command asks for these again"
             raise UserError(f"some requests failed ({kept}): {listed}")
+
+
+def lacks_space(prompt: str, reply: str) -> bool:
+    """Whether a space belongs between them, which chat models drop."""
+    last = prompt[-1:]
+    if "„" in prompt:  # as in Czech or German, where “ ends a quotation
+        last = last.replace("“", "”")
+    first = reply[:1]
+    if DOUBLE_QUOTES.match(first) and len(DOUBLE_QUOTES.findall(prompt)) % 2 == 0:
+        first = "a"  # it opens a quotation, as a word begins
+    return bool(TWO_WORDS.match(last + first))
 
 
 def require_story(reply: str) -> None:

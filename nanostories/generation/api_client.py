@@ -206,8 +206,10 @@ class ApiClient:
 
     def note_refused_fields(self, body: dict, error: str) -> None:
         replaced = self.replaced[body["model"]]
-        for name in REPLACEMENTS.keys() & body.keys() - replaced.keys():
-            if re.search(f"['\"`]{name}['\"`]", error):
+        for name in (REPLACEMENTS.keys() & body.keys()) - replaced.keys():
+            # 1 is the default; without another one, the stories would be of another temperature
+            is_needed = name == "temperature" and body[name] != 1
+            if re.search(f"['\"`]{name}['\"`]", error) and not is_needed:
                 replaced[name] = REPLACEMENTS[name]
                 print(f"{body['model']} refuses {name}: left out or replaced", file=sys.stderr)
 

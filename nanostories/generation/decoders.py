@@ -247,8 +247,9 @@ class CppDecoder:
     def linear(self, linear, scale_q=1.0):
         weight = self.padded(linear.weight)
         bias = torch.zeros(len(weight)) if linear.bias is None else self.padded(linear.bias)
-        weight[: linear.in_features] *= scale_q
-        bias[: linear.in_features] *= scale_q
+        n_queries = linear.in_features  # the first rows of qkv
+        weight[:n_queries] *= scale_q
+        bias[:n_queries] *= scale_q
         n_out, n_in = weight.shape
         group = 4 // self.dtype.itemsize
         weight = weight.to(self.dtype).view(-1, self.lanes, n_in // group, group)

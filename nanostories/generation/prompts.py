@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
+from nanostories.corpus.sources import split_file
 from nanostories.corpus.token_files import load_meta_and_tokens, load_stories
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.files import PROMPTS
@@ -28,7 +29,7 @@ UNSEEN_WORDS = PROMPTS / "unseen_words.txt"
 
 # A story is cut between these: words with all that stands against them or, in scripts without
 # spaces, characters with the punctuation behind them.
-WORD = regex.compile(rf"[{SPACELESS}]\p{{M}}*[\p{{Po}}\p{{Pe}}\p{{Pf}}]*|[^\s{SPACELESS}]+")
+PIECE = regex.compile(rf"[{SPACELESS}]\p{{M}}*[\p{{Po}}\p{{Pe}}\p{{Pf}}]*|[^\s{SPACELESS}]+")
 
 Key = tuple[int, int]  # number of the prompt, number of the completion
 Continuation = tuple[Key, str, bool]  # the text, and whether it ended by itself
@@ -60,7 +61,7 @@ class Prompt:
 
 def read_prompts(path: Path) -> list[Prompt]:
     """One prompt per line."""
-    lines = path.read_text(encoding="utf-8-sig").split("\n")
+    lines = split_file(path, "\n")
     prompts = [Prompt(line.rstrip()) for line in lines if line.strip()]
     if not prompts or path.suffix.startswith(".json"):
         raise UserError(f"{path}: no prompts in it; it must be plain text, one prompt per line")
@@ -69,7 +70,7 @@ def read_prompts(path: Path) -> list[Prompt]:
 
 def first_words(text: str, n: int) -> str:
     end = 0
-    for word in itertools.islice(WORD.finditer(text), n):
+    for word in itertools.islice(PIECE.finditer(text), n):
         end = word.end()
     return text[:end]
 
@@ -136,9 +137,12 @@ def evaluation_prompts(
 def header_prompts(text: str, ask: Sequence[str]) -> list[Prompt]:
     """None of them if the header lacks one of the fields."""
     story = instruct_headers.read(text)
-    if not story or not story.fields.keys() >= set(",".join(ask).split(",")) - {""}:
+    needed = {name for fields in ask for name in fields.split(",")}
+    if not story or not story.fields.keys() >= needed:
         return []
-    headers = [story.only(fields.split(",")) for fields in ask] or [story]
+    headers = [story]
+    if ask:
+        headers = [story.only(fields.split(",")) for fields in ask]
     return [Prompt(headed.header, f"\n\n{story.story}") for headed in headers]
 
 
@@ -146,7 +150,7 @@ def cut_story(story: str, share: float) -> Prompt:
     """Cut after a share of its words; where a sentence would end there, or speech begin with a
     dash, before the last word, so that the beginning breaks off in mid-sentence, as the paper's
     do."""
-    n = max(1, int(share * len(WORD.findall(story))))
+    n = max(1, int(share * len(PIECE.findall(story))))
     ends = {match.end() for match in SENTENCE_END.finditer(story)}
     beginning = first_words(story, n)
     while n > 1 and (len(beginning) in ends or beginning.endswith(("–", "—", "-"))):
@@ -172,8 +176,8 @@ def unseen_word_prompts(directory: Path, n: int, seed: int) -> list[Prompt]:
         seen.update(re.findall("[a-z]+", story.lower()))
     rng = random.Random(seed)
     unseen = []  # nouns, verbs, adjectives
-    for line in UNSEEN_WORDS.read_text(encoding="utf-8").split("\n\n"):
-        _, *words = line.split()
+    for paragraph in UNSEEN_WORDS.read_text(encoding="utf-8").split("\n\n"):
+        _, *words = paragraph.split()
         words = [word for word in words if seen.isdisjoint(inflections(word))]
         rng.shuffle(words)
         unseen.append(words)

@@ -22,7 +22,7 @@ EVAL = "eval"  # validation stories, continued
 TRAIN = "train"  # training stories
 UNSEEN = "unseen"  # headers of words that the training stories lack
 PROMPT = "prompt"  # one prompt from the command line
-SETS = (EVAL, TRAIN, UNSEEN, PROMPT)  # others are named after their file of prompts
+SET_NAMES = (EVAL, TRAIN, UNSEEN, PROMPT)  # others are named after their file of prompts
 TYPES = dict(prompt_index=int, sample_index=int, prompt=str, completion=str, reference=str | None)
 
 
@@ -124,7 +124,7 @@ def samples_directory(run: Path, sampling: Sampling) -> Path:
     return run / "-".join(parts)
 
 
-def model_directory(directory: Path) -> Path:
+def run_of_samples(directory: Path) -> Path:
     """out/demo for out/demo/temperature-0.3, and for out/demo itself"""
     if directory.name.startswith(("temperature-", "beams-", "best_of-")):
         return directory.parent
@@ -142,7 +142,7 @@ def read_rows(path: Path) -> dict[Key, dict]:
             continue
         try:
             row = json.loads(line)
-            row |= dict(prompt="", reference=None) | row
+            row |= dict(prompt="", reference=None) | row  # where these are missing
             valid = all(isinstance(row.get(name), kind) for name, kind in TYPES.items())
         except (ValueError, TypeError, RecursionError):
             valid = False
@@ -156,6 +156,5 @@ def read_rows(path: Path) -> dict[Key, dict]:
 
 
 def write_rows(path: Path, rows: Iterable[dict]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
     write_bytes(path, "".join(lines).encode())

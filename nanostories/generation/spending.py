@@ -6,8 +6,8 @@ What requests to an API cost, and the budget that they never exceed.
 ...     ledger.append("gpt-4o-mini", reserved=-0.02, dollars=0.003)  # what its reply cost
 """
 
+import io
 import json
-import tempfile
 from pathlib import Path
 
 from nanostories.cli import UserError
@@ -25,8 +25,7 @@ class Ledger:
         """path: None for a ledger that ends with this process. budget: dollars."""
         self.path = path
         self.budget = budget
-        temporary = tempfile.TemporaryFile(buffering=0)
-        self.file = path.open("a+b", buffering=0) if path else temporary
+        self.file = path.open("a+b", buffering=0) if path else io.BytesIO()
         self.spent = 0.0  # dollars, by this process, with what is reserved
         self.total = 0.0  # the same, by all
         self.n_bytes_read = 0

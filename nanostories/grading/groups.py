@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nanostories.generation.prompts import WORD, first_words
+from nanostories.generation.prompts import PIECE, first_words
 from nanostories.grading.controls import make_controls
 from nanostories.grading.stories import Run, Story
 
@@ -45,7 +45,7 @@ class Group:
                     ending = replace(story, completion=row["reference"], finished=None)
                     endings[story.prompt] = ending
             if not all(row.get("finished", True) for row in run.rows):
-                words = [len(WORD.findall(story.completion)) for story in run.stories]
+                words = [len(PIECE.findall(story.completion)) for story in run.stories]
                 longest = max(words + [longest or 0])
         if longest is not None:
             for prompt, story in endings.items():

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nanostories.cli import UserError
+from nanostories.corpus.sources import split_file
 from nanostories.files import PROMPTS
 from nanostories.grading.probes import (
     difference_table,
@@ -57,14 +58,14 @@ def read_pairs(path: Path) -> list[Pair]:
     """The pairs of a file, or of all files in a directory: .txt as in Zorro, .jsonl as in BLiMP."""
     pairs = []
     for file in files_of(path):
-        try:
-            lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
-        except UnicodeDecodeError:
-            raise UserError(f"{file}: not a text in UTF-8") from None
+        lines = {}  # by number
+        for number, line in enumerate(split_file(file, "\n"), 1):
+            if line.strip():
+                lines[number] = line
         if file.suffix == ".txt":
-            pairs += zorro_pairs(file, lines)
+            pairs += zorro_pairs(file, list(lines.values()))
         else:
-            pairs += [blimp_pair(line, f"{file}, line {i}") for i, line in enumerate(lines, 1)]
+            pairs += [blimp_pair(line, f"{file}, line {i}") for i, line in lines.items()]
     if not pairs:
         raise UserError(f"{path}: no pairs in it")
     return pairs
@@ -121,9 +122,9 @@ def pair_tables(pairs: Sequence[Pair], leads: dict[str, np.ndarray]) -> list[Tab
     )
     formats = dict.fromkeys(right, ".1%")
     tables = [Table("Pairs right", rows, formats, about=about, facts={"kind": "pairs"})]
-    tested = differences(groups, right)
+    tested = differences(groups, right, "phenomenon")
     if tested:
-        shown = [row for row in tested if row["set"] == "all" or row["p (Holm)"] < ALPHA]
+        shown = [row for row in tested if row["phenomenon"] == "all" or row["p (Holm)"] < ALPHA]
         about = (
             f"Of {len(tested)} differences, tested together: those of all pairs, and the others"
             f" with p < {ALPHA}."

@@ -1,7 +1,7 @@
 """
 Prompts with known answers: read from files, and the share of them that each model answers right.
 
->>> read_probes(SETS[0], "facts")[0]
+>>> read_probes(PROBE_FILES[0], "facts")[0]
 Probe(set='facts', prompt='The elephant is big, but the mouse is', answers=(' small', ' slow', '
 soft', ' sweet'))
 """
@@ -23,7 +23,7 @@ from nanostories.results import Table
 from nanostories.statistics import difference_rows, estimate
 
 OURS = ("facts", "reasoning", "context")
-SETS = [PROMPTS / f"{name}.jsonl" for name in OURS]
+PROBE_FILES = [PROMPTS / f"{name}.jsonl" for name in OURS]
 
 
 class Probe(NamedTuple):
@@ -115,7 +115,7 @@ def result_tables(probes: Sequence[Probe], right: dict[str, list[bool]]) -> list
     about = f"95% intervals over {', '.join(counts)}: prompts with the same answers."
     facts = {"kind": "shares"}
     tables = [Table("Prompts answered right", rows, formats, about=about, facts=facts)]
-    found = differences(sets, right)
+    found = differences(sets, right, "set")
     if found:
         tables.append(difference_table(found))
     return tables
@@ -126,14 +126,14 @@ def group_means(right: Sequence[bool], groups: Sequence[Sequence[int]]) -> np.nd
     return np.array([np.mean([right[i] for i in group]) for group in groups])
 
 
-def differences(sets: dict, right: dict[str, Sequence]) -> list[dict]:
-    """Rows: of each pair of models, on the same groups."""
+def differences(sets: dict, right: dict[str, Sequence], column: str) -> list[dict]:
+    """Rows: of each pair of models, on the same groups. column: where the sets are named."""
     found = {}
     for a, b in itertools.combinations(right, 2):
         for name, groups in sets.items():
             difference = group_means(right[a], groups) - group_means(right[b], groups)
             found[f"{a} minus {b}", name] = estimate(difference)
-    return difference_rows(found, "set")
+    return difference_rows(found, column)
 
 
 def difference_table(rows: list[dict], about: str = "") -> Table:

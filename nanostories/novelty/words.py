@@ -77,7 +77,6 @@ def open_corpus(directory: str | Path) -> WordCorpus:
     path = cache_directory() / "words" / f"{meta['splits']['train']['sha256'][:32]}-{RULES}.npz"
     if not path.exists():
         words = read_words(tokens, token_ends, tokenizer, f"reading words of {directory}")
-        path.parent.mkdir(parents=True, exist_ok=True)
         with write_atomically(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **words)
     with np.load(path) as kept:

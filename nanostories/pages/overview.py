@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nanostories.checkpoints.checkpoint import identity_of_checkpoint
-from nanostories.generation.samples_file import EVAL, model_directory, read_rows
+from nanostories.generation.samples_file import EVAL, read_rows, run_of_samples
 from nanostories.grading.scores import TRUE_ENDING
 from nanostories.pages.result_files import ResultFiles
 from nanostories.pages.runs import part_done, run_row
@@ -113,7 +113,7 @@ def first_stories(files: ResultFiles, rows: dict[Path, dict]) -> tuple[dict[Path
         story = next(iter(samples.values()))
         stories[directory] = story
         if "weights" in story:
-            best = files.read(model_directory(directory) / "best.pt", identity_of_checkpoint)
+            best = files.read(run_of_samples(directory) / "best.pt", identity_of_checkpoint)
             if best and story["weights"] != best:
                 by_others.add(files.label(directory))
         # of a model that was not trained here, or sampled at another temperature

@@ -27,7 +27,7 @@ def test_an_api_model_continues_stories(endpoint, sample_py, run):
     rows = rows_of(run / "samples/prompts.jsonl")
     # With the space that chat models drop.
     assert [row["completion"] for row in rows] == [" a time."] * 4
-    assert [row["finished"] for row in rows] == [True, True, False, True]
+    assert sorted(row["finished"] for row in rows) == [False, True, True, True]
     assert rows[0]["base_url"] == f"{endpoint.url}/"
     settings = dict(model="gpt-3.5-turbo", temperature=1, max_tokens=50)
     assert all(settings.items() <= request.items() for request in endpoint.requests)
@@ -43,6 +43,8 @@ def test_an_api_model_continues_stories(endpoint, sample_py, run):
         ("从前有", "3只小狗。", "从前有3只小狗。"),
         ("从前，", "Tom 来了。", "从前，Tom 来了。"),
         ("He said “", "Yes.”", "He said “Yes.”"),
+        ("Mom said,", '"Yes."', 'Mom said, "Yes."'),
+        ('Mom said, "Yes', '," and', 'Mom said, "Yes," and'),
         ("Once", ", a dog", "Once, a dog"),
         ("„Pojď,“", "řekl.", "„Pojď,“ řekl."),
     ],

@@ -19,7 +19,7 @@ from nanostories.generation.api_client import ApiClient, BadReply, RequestFailed
 KEY = "sk-secret-0123456789"
 # Dollars per million tokens; a reply of 100 and 10 tokens: $0.02.
 PRICES = dict(price_in=100.0, price_out=1000.0)
-REQUEST = dict(model="m", max_tokens=20, temperature=0.5, seed=7)
+REQUEST = dict(model="m", max_tokens=20, temperature=1, seed=7)
 
 
 def say(*answer):
@@ -141,6 +141,11 @@ def test_refused_settings_are_sent_once(ask, refused):
     last = asked.requests[-1]
     assert not set(refused) & last.keys()
     assert last.get("max_completion_tokens", last.get("max_tokens")) == 20
+
+
+def test_a_temperature_that_is_refused_is_not_another_one(ask):
+    asked = ask(lambda _, request: refusal_of(request, "temperature"), extra={"temperature": 0.5})
+    assert "temperature" in str(asked.replies[0]) and len(asked.requests) == 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 from story_files import stories_in
 
+from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.generation.prompts import (
     Prompt,
@@ -34,8 +35,12 @@ def test_a_story_is_cut_between_two_words(beginning, ending, share):
 
 
 def test_prompts_are_read_from_lines(tmp_path):
-    (tmp_path / "a.txt").write_text("\ufeffOnce upon \n\nThere\u2028was\n")
-    assert read_prompts(tmp_path / "a.txt") == [Prompt("Once upon"), Prompt("There\u2028was")]
+    for encoding in ("utf-8-sig", "utf-16"):
+        (tmp_path / "a.txt").write_text("Once upon \n\nThere\u2028was\n", encoding=encoding)
+        assert read_prompts(tmp_path / "a.txt") == [Prompt("Once upon"), Prompt("There\u2028was")]
+    (tmp_path / "a.txt").write_bytes("Zoë".encode("latin1"))
+    with pytest.raises(UserError, match="not UTF-8"):
+        read_prompts(tmp_path / "a.txt")
     for name, text in (("empty.txt", " \n"), ("c.jsonl", '{"prompt": "Once"}')):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=f"{name}: no prompts"):

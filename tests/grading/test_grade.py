@@ -6,7 +6,7 @@ import json
 import pytest
 from grade_fixtures import means, records, rows_of, wins, write_samples
 
-from nanostories.generation.prompts import WORD
+from nanostories.generation.prompts import PIECE
 from nanostories.generation.samples_file import read_rows, write_rows
 from nanostories.grading.chat_judge import read_question
 from nanostories.grading.groups import group_runs
@@ -52,7 +52,7 @@ def test_the_judge_is_blind(grade_py, api, tmp_path):
 def test_where_completions_were_cut_long_true_endings_are_too(tmp_path, facts, are_cut):
     write_samples(tmp_path / "a", 3, 2, reference=" word" * 500, **facts)
     (group,) = group_runs(read_runs([tmp_path])[0])
-    longest = max(len(WORD.findall(story.completion)) for story in group.runs[0].stories)
+    longest = max(len(PIECE.findall(story.completion)) for story in group.runs[0].stories)
     n_words = {len(story.completion.split()) for story in group.controls[TRUE_ENDING]}
     assert n_words == {longest if are_cut else 500}
 

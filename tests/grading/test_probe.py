@@ -19,10 +19,10 @@ from nanostories.checkpoints.huggingface import save_hf
 from nanostories.checkpoints.models import Model, open_model
 from nanostories.corpus.tokenizer import Tokenizer, gpt2
 from nanostories.generation.backends import LocalBackend
-from nanostories.grading.probes import SETS, Probe, read_probes, result_tables
+from nanostories.grading.probes import PROBE_FILES, Probe, read_probes, result_tables
 from nanostories.results import load
 
-OURS = {path.stem: read_probes(path, path.stem) for path in SETS}
+OURS = {path.stem: read_probes(path, path.stem) for path in PROBE_FILES}
 SILENT = tqdm(disable=True)
 
 
@@ -90,7 +90,7 @@ def answers_of(backend, probes: list[Probe], monkeypatch) -> list[dict]:
     """[{verdict, lead, greedy}]"""
     monkeypatch.setattr("nanostories.generation.backends.load_backend", lambda name: backend)
     model = Model("m", "run", Path("m"))
-    return [vars(found) for found in probe.answer(model, "m", probes, 4, SILENT)]
+    return [vars(found) for found in probe.answers_of_model(model, "m", probes, 4, SILENT)]
 
 
 @pytest.mark.parametrize("prefix", ["<|endoftext|>", ""])
@@ -190,7 +190,7 @@ def test_prompts_are_continued_to_the_end_of_their_sentence(monkeypatch):
     monkeypatch.setattr("nanostories.generation.backends.load_backend", lambda name: Writer())
     model = Model("m", "run", Path("m"))
     probes = [Probe("mine", prompt) for prompt in texts]
-    found = [own.greedy for own in probe.answer(model, "m", probes, 64, SILENT)]
+    found = [own.greedy for own in probe.answers_of_model(model, "m", probes, 64, SILENT)]
     assert found == [" a ball.", '! I am here," and sat.', " it breaks off", ""]
 
 
