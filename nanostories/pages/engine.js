@@ -233,6 +233,7 @@ class Model {
 
   // Brings the cache to these tokens, keeping the common beginning.
   read(ids, heads) {
+    if (ids.length > this.config.block_size) throw new Error("longer than the context");
     this.without(heads);
     const known = this.run.ids;
     let same = 0;
@@ -412,6 +413,9 @@ const CALLS = {
     const id = model.draw(temperature, chance(number, ids.length - given));
     return { id, bytes: tokenizer.bytes(id) };
   },
+
+  // The number in [0, 1) that decides what follows these tokens, of which `given` are the reader's.
+  chance: (ids, number, given) => chance(number, ids.length - given),
 
   // How the token at position i, or `id` in its place, is predicted (Model.inspect).
   inspect(ids, i, off = [], id = ids[i], n = 10) {

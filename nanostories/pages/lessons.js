@@ -9,8 +9,8 @@ const LESSONS = {
       `The model gives every word a chance, then throws dice. Here ${word} is nearly certain; at` +
       " another place in this story, several words are possible.",
     question:
-      "Go to both places. At the other one, choose a word: the story goes on from it, with new" +
-      " dice.",
+      "Go to both places. At the other one, choose a word: the story goes on from it, with the" +
+      " dice of story number 0.",
   },
   layers: {
     title: "Layers",
@@ -24,7 +24,7 @@ const LESSONS = {
     title: "Looking back",
     tab: "heads",
     text: (word) =>
-      "The model remembers nothing but the text, so heads look back at it before each word. Here" +
+      "Within a story, the model has nothing but the text so far: heads look back at it. Here" +
       ` ${word} comes again, and a head looks at where it came before.`,
     question: "Choose other words: where does this head look then?",
   },
@@ -32,8 +32,8 @@ const LESSONS = {
     title: "Switch it off",
     tab: "heads",
     text: (word) =>
-      `A few heads carry ${word} here: with these two switched off, the model loses this very` +
-      " word. With two others off, picked at random, it does not.",
+      `A few heads carry ${word} here: with these two switched off, it loses at least half of its` +
+      " chance. With two others off, picked at random, at most a fifth.",
     question:
       "Guess first: which word will stand here without them? Switch them off, look at the line at" +
       " the top, and tell on.",
@@ -53,7 +53,7 @@ function connectLessons() {
   const buttons = Object.entries(LESSONS).map(([kind, { title }], k) => {
     const lesson = held.find((each) => each.kind === kind);
     if (lesson) return button(`${k + 1} ${title}`, () => openLesson(lesson));
-    return element("small", {}, `${k + 1} ${title} (not where it was tried)`);
+    return element("small", {}, `${k + 1} ${title} (did not hold where it was tried)`);
   });
   $("lessons").replaceChildren("Lessons: ", ...buttons);
   if (held.length > 0) return;
@@ -95,23 +95,29 @@ async function openLesson(lesson) {
     const [bytes] = await ask("bytes", [shows.other]);
     $("from").value = told.pieces[i].trim();
     $("to").value = new TextDecoder().decode(bytes).trim();
-    await tellFrom({ ...whole, ids: ids.slice(0, i), given: i }, mine);
+    await tellFrom({ ...whole, temperature: 0, ids: ids.slice(0, i), given: i }, mine);
   } else {
     if (story.ids.length) earlier.push(story);
     show(told);
     finish("A story that this model told when the page was made.");
   }
-  if (turn !== mine) return;
-  await openTab(tab);
-  await look(story, i);
-  if (kind === "heads") await pressHead(shows.head);
-  await showClaims(lesson);
-  card.scrollIntoView();
+  const steps = [
+    () => openTab(tab),
+    () => look(story, i),
+    () => kind === "heads" && pressHead(shows.head),
+    () => showClaims(lesson, mine),
+    () => card.scrollIntoView(),
+  ];
+  for (const step of steps) {
+    if (turn !== mine) return; // another story or lesson was asked for meanwhile
+    await step();
+  }
 }
 
 // What was measured when the page was made, and what is measured now.
-async function showClaims(lesson) {
+async function showClaims(lesson, mine) {
   const now = await measureAgain(lesson);
+  if (turn !== mine) return;
   const rows = lesson.claims.map((claim, k) => {
     const figures = [needed(claim), percent(claim.measured), percent(now[k])];
     const cells = figures.map((figure) => element("td", {}, figure));

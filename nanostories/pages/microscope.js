@@ -1,7 +1,9 @@
 // The microscope of story.html: how the model came to the word that the reader chose. Each tab
 // shows one view of it; heads that are switched off here are off everywhere.
 "use strict";
-const HINT = "Tap or click a word of the story, or go there with Tab and the arrow keys.";
+const HINT =
+  "Tap or click a word of the story, or go there with Tab and the arrow keys. The model reads and" +
+  " writes in pieces: words, parts of rare words, punctuation. The page calls all of them words.";
 
 let looking = null; // { told, i }: a story and the word in it that was chosen
 let selected = null; // the head whose attention is shown, as "layer.head"
@@ -56,7 +58,7 @@ async function look(told, i) {
   }
   for (const word of told.box.children) word.tabIndex = word === told.box.children[i] ? 0 : -1;
   await showView();
-  told.box.children[i].scrollIntoView({ block: "nearest" }); // above the sheet of a small screen
+  told.box.children[i]?.scrollIntoView({ block: "nearest" }); // above the sheet of a small screen
 }
 
 function forgetWord() {
@@ -85,9 +87,13 @@ async function showView() {
 // first word.
 async function inspectWord() {
   if (!looking || looking.i === 0) return null;
-  const { ids } = looking.told;
-  const found = await ask("inspect", ids, looking.i, [...switchedOff]);
-  if (switchedOff.size) found.intact = (await ask("inspect", ids, looking.i)).share;
+  const { told, i } = looking;
+  const found = await ask("inspect", told.ids, i, [...switchedOff]);
+  if (switchedOff.size) found.intact = (await ask("inspect", told.ids, i)).share;
+  for (let k = i - 1; k > 0 && told.pieces[k] === ""; k--) {
+    // the first bytes of its character
+    found.share *= (await ask("inspect", told.ids, k, [...switchedOff])).share;
+  }
   return found;
 }
 
@@ -95,7 +101,7 @@ function headline(found) {
   if (!looking) return "Choose a word of the story";
   if (!found) return `${wordAt(looking.i)} is the first word`;
   const intact = switchedOff.size ? ` (${percent(found.intact)} with all heads)` : "";
-  return `${percent(found.share)} sure of ${wordAt(looking.i)}${intact}`;
+  return `The model gave ${wordAt(looking.i)} ${percent(found.share)} here${intact}`;
 }
 
 // ---- Pieces of views ----
@@ -117,7 +123,7 @@ function button(text, action) {
 }
 
 function quoted(piece) {
-  return `“${visible(piece.trim())}”`;
+  return `“${visible(piece)}”`;
 }
 
 // Word k of the story that is looked at.
@@ -125,11 +131,13 @@ function wordAt(k) {
   return quoted(looking.told.pieces[k]);
 }
 
-// Without its space; "…" before what goes on a word.
+// A token in the place of the chosen word, without its space; "…" before what goes on a word.
 function textOf({ id, bytes }) {
   if (id === data.end_of_text) return "(the end)";
   const text = new TextDecoder().decode(bytes);
-  return /^\p{L}/u.test(text) ? `…${text}` : visible(text.trim());
+  if (text.includes("\ufffd")) return "(part of a character)";
+  const goesOn = /\p{L}$/u.test(looking.told.pieces[looking.i - 1]) && /^\p{L}/u.test(text);
+  return goesOn ? `…${text}` : visible(text);
 }
 
 function table(titles, rows, className = "") {
@@ -174,14 +182,34 @@ function listItem(text, figure, share, action) {
 
 // ---- Next word ----
 
-function showNext({ layers }) {
+async function showNext({ layers }) {
   const { told, i } = looking;
-  const about = "The likeliest words in this place. Choose one to go on with it instead:";
+  const about =
+    "The chances that the model gave to words in this place; bold: the word of the story. Choose" +
+    " one to go on with it instead:";
   const items = layers.at(-1).top.map((token) => {
     const goOn = () => branch(told, i, token.id);
-    return listItem(textOf(token), percent(token.share), token.share, goOn);
+    const item = listItem(textOf(token), percent(token.share), token.share, goOn);
+    if (token.id === told.ids[i]) item.style.fontWeight = "bold";
+    return item;
   });
-  return [paragraph(about), element("ol", { id: "likeliest" }, ...items)];
+  const list = element("ol", { id: "likeliest" }, ...items);
+  return [paragraph(about), list, note(await aboutDraw(told, i))];
+}
+
+// How the word i was chosen.
+async function aboutDraw({ ids, number, given, temperature }, i) {
+  if (i < given) return "The model did not choose this word: it is in the beginning.";
+  if (temperature === 0) return "At temperature 0 the likeliest word was taken.";
+  let heated = "";
+  if (temperature < 1) heated = ` At temperature ${temperature}, likely words become wider.`;
+  if (temperature > 1) heated = ` At temperature ${temperature}, odd words become wider.`;
+  if (number === null) return "Dice chose among all words, when the page was made.";
+  const thrown = await ask("chance", ids.slice(0, i), number, given);
+  return (
+    `All words lie on a line from 0 to 1, each as wide as its chance.${heated} The dice said` +
+    ` ${thrown.toFixed(3)}: the word that lies there was taken (unless you chose another).`
+  );
 }
 
 // ---- Layers ----
@@ -193,7 +221,10 @@ function showLayers({ layers }) {
     return element("tr", {}, rowTitle(layer + 1), guesses, bar(share));
   });
   return [
-    paragraph("The layers work one after the other. What would each say, if it were the last?"),
+    paragraph(
+      "The layers work one after the other. Each first looks back with its heads, then works on" +
+        " what it found. What would each say, if it were the last?",
+    ),
     table(["Layer", "Would say", wordAt(looking.i)], rows, "wide"),
     note("A rough look (the “logit lens”): early layers need not think in words."),
   ];
@@ -220,8 +251,8 @@ function showHeads({ attention }) {
   const about =
     "Each layer has heads, parts that look back at earlier words. The darker, the harder one" +
     " looked at a single word before the chosen word was said. Choose a head to see where it" +
-    " looked; press it again to switch it off: the line at the top then says how sure the model" +
-    " is without it.";
+    " looked. Looking is not yet using: press it again to switch it off (it then says the same" +
+    " everywhere, its average), and the line at the top says what chance the word has without it.";
   return [paragraph(about), grid, ...aboutHead(attention)];
 }
 
@@ -232,8 +263,10 @@ function ofWords(row, told) {
 
 function headCell(head, shares) {
   const isOff = switchedOff.has(head);
-  const [place = 0] = largest(shares, 1);
-  const looks = isOff ? "switched off" : `${percent(shares[place])} at ${wordAt(place)}`;
+  const [place] = largest(shares, 1);
+  let looks = "at no word";
+  if (place !== undefined) looks = `${percent(shares[place])} at ${wordAt(place)}`;
+  if (isOff) looks = "switched off";
   const made = element("button", {
     type: "button",
     tabindex: -1,
@@ -244,7 +277,7 @@ function headCell(head, shares) {
     onclick: () => guarded(() => pressHead(head)),
   });
   made.ariaLabel = made.title;
-  return element("td", {}, withShare(made, shares[place]));
+  return element("td", {}, withShare(made, shares[place] ?? 0));
 }
 
 // The first press selects a head, the next switches it off, the one after it on.
@@ -270,10 +303,15 @@ function aboutHead(attention) {
   const places = largest(shares, 3).filter((k) => shares[k] >= 0.01);
   const seen = places.map((k) => `${wordAt(k)} ${percent(shares[k])}`).join(", ");
   const name = headName(selected);
-  const looks = paragraph(`Now ${name}: it looks at ${seen || "many words, a little each"}.`);
-  if (!switchedOff.has(selected)) return [looks];
+  const atStart = attention[layer][head][0] * (told.pieces[0] === "");
+  let looks = `Now ${name}: it looks at ${seen || "many words, a little each"}.`;
+  if (atStart >= 0.5) {
+    looks = `Now ${name}: it rests on the mark before the story (${percent(atStart)}), as heads do`;
+    looks += ` that find nothing${seen ? `; beside it, at ${seen}` : ""}.`;
+  }
+  if (!switchedOff.has(selected)) return [paragraph(looks)];
   const without = `Tell on from here without ${countOf(switchedOff.size, "head")}`;
-  return [looks, button(without, () => branch(told, i))];
+  return [paragraph(looks), button(without, () => branch(told, i))];
 }
 
 // Says which heads are off, in every tab.
@@ -287,9 +325,12 @@ function showSwitchedOff() {
 
 // ---- Compare ----
 
-// A text of A as it should be in B; names: [in A, in B], if one is exchanged
-function inB(text, names = other.names) {
-  return names ? text.replaceAll(names[0], () => names[1]) : text;
+// A text of A as it should be in B; names: [in A, in B], if one is exchanged. Not within words.
+function inB(text, names) {
+  if (!names) return text;
+  const name = names[0].replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  const whole = new RegExp(`(?<![\\p{Lu}\\p{Ll}])${name}(?![\\p{Lu}\\p{Ll}])`, "gu");
+  return text.replace(whole, () => names[1]);
 }
 
 // Tells story B: as A up to the chosen word, or where the beginning ends, then with the same dice.
@@ -298,14 +339,17 @@ async function tellOther(change, names = null) {
   const isInA = looking && looking.told === story;
   const from = Math.max(1, story.given, isInA ? looking.i : 0); // a model needs a token
   const before = story.pieces.slice(0, from).join("");
+  if (names?.includes("")) {
+    message("Type both names: one that stands before the chosen word, and another.");
+    return;
+  }
   const text = inB(before, names);
-  if (names && (names[0] === "" || text === before)) {
-    const problem = names[0] ? `“${names[0]}” does not stand there` : "type one";
-    message(`Which name before the chosen word should be another? ${problem}.`);
+  if (names && text === before) {
+    message(`“${names[0]}” does not stand before the chosen word.`);
     return;
   }
   if (story.number === null) {
-    message("Story A was told when the page was made, with other dice: choose a next word for it first.");
+    message("Story A was told when the page was made, with other dice: choose a next word first.");
     return;
   }
   const mine = beginTurn();
@@ -315,10 +359,15 @@ async function tellOther(change, names = null) {
     const first = ids[0] === data.end_of_text ? [data.end_of_text] : [];
     ids = [...first, ...(await ask("encode", text))];
   }
+  if (turn !== mine) return;
+  if (ids.length >= contextLength) {
+    finish("With this name, story B would be longer than the model can read.");
+    return;
+  }
   // B's dice go on where A's did: A's model had drawn this many tokens before.
   const drawn = from - story.given;
   const given = ids.length - drawn;
-  const told = await withPieces({ ...story, off: [], ...change, ids, given, names });
+  const told = await withPieces({ ...story, ...change, ids, given, names });
   if (turn !== mine) return;
   showOther(told);
   await continueStory(told, mine);
@@ -329,44 +378,76 @@ async function showCompare() {
     "Story B keeps A up to the chosen word (or the end of your beginning), and goes on with the" +
     " same dice: where they part, it is the change that parts them.";
   if (!other) return [paragraph(about)];
-  const shift = other.given - story.given;
-  const isSame = (piece, i) => i < story.given || inB(piece) === other.pieces[i + shift];
-  const parted = story.pieces.findIndex((piece, i) => !isSame(piece, i));
+  const [a, b] = [story, other];
+  const { parted, isLonger } = partingOf(a, b);
   const places = new Set();
-  let parting = `Both tell the same story${other.names ? ", but for the name" : ""}.`;
-  if (other.ids.length > story.ids.length + shift) parting = "B goes on where A ends.";
+  let parting = `Both tell the same story${b.names ? ", but for the name" : ""}.`;
+  if (isLonger) parting = "B goes on where A ends.";
   for (const word of document.querySelectorAll(".differs")) word.classList.remove("differs");
   if (parted >= 0) {
-    const place = parted + shift;
-    const instead = place < other.ids.length ? quoted(other.pieces[place]) : "nothing more";
-    parting = `They part where A says ${quoted(story.pieces[parted])} and B ${instead}.`;
-    story.box.children[parted].classList.add("differs");
-    other.box.children[place]?.classList.add("differs");
+    const place = placeInB(a, b, parted);
+    const instead = place < b.ids.length ? quoted(b.pieces[place]) : "nothing more";
+    parting = `They part where A says ${quoted(a.pieces[parted])} and B ${instead}.`;
+    a.box.children[parted].classList.add("differs");
+    b.box.children[place]?.classList.add("differs");
     places.add(parted);
   }
-  if (looking?.told === story && looking.i > 0) places.add(looking.i);
+  const isShared = looking?.told === a && looking.i > 0 && (parted < 0 || looking.i < parted);
+  if (isShared) places.add(looking.i);
   return [
     paragraph(parting),
-    table(["How sure of …", "A", "B"], await compareRows([...places], shift), "wide"),
-    button("Only story A", async () => show(story)),
+    table(["Chance of …", "A", "B"], await compareRows(a, b, [...places]), "wide"),
+    button("Only story A", async () => show(a)),
   ];
+}
+
+function textTo({ pieces }, i) {
+  return pieces.slice(0, i).join("");
+}
+
+// The first word of A at which B's text is another (-1: none), and whether B only goes on longer.
+// Texts are compared, as the names may be of different numbers of tokens.
+function partingOf(a, b) {
+  const wanted = inB(textTo(a), b.names);
+  const got = textTo(b);
+  let same = 0;
+  while (same < wanted.length && wanted[same] === got[same]) same++;
+  let begins = 0; // the piece at which a text begins that both could share
+  for (let i = 1; i <= a.ids.length; i++) {
+    const text = inB(textTo(a, i), b.names);
+    if (!wanted.startsWith(text)) continue; // it ends within a name
+    if (text.length > same) return { parted: begins, isLonger: false };
+    begins = i;
+  }
+  return { parted: -1, isLonger: got.length > wanted.length };
+}
+
+// Where in B the text stands with which A's word i begins; behind its end, if B is shorter.
+function placeInB(a, b, i) {
+  const offset = inB(textTo(a, i), b.names).length;
+  let end = 0;
+  const place = b.pieces.findIndex((piece) => {
+    end += piece.length;
+    return end > offset;
+  });
+  return place < 0 ? b.ids.length : place;
 }
 
 // How sure A and B were of words of A; of the other name, where names are exchanged. First all of
 // A, then all of B: the engine remembers one of them.
-async function compareRows(places, shift) {
+async function compareRows(a, b, places) {
   const sharesInA = [];
-  for (const place of places) sharesInA.push(await shareIn(story, place, story.ids[place]));
+  for (const place of places) sharesInA.push(await shareIn(a, place, a.ids[place]));
   const rows = [];
   for (const [k, place] of places.entries()) {
-    const piece = inB(story.pieces[place]);
-    let id = story.ids[place];
-    let title = quoted(story.pieces[place]);
-    if (piece !== story.pieces[place]) {
+    const piece = inB(a.pieces[place], b.names);
+    let id = a.ids[place];
+    let title = quoted(a.pieces[place]);
+    if (piece !== a.pieces[place]) {
       [id] = await ask("encode", piece);
       title += ` / ${quoted(piece)}`;
     }
-    const cells = [bar(sharesInA[k]), bar(await shareIn(other, place + shift, id))];
+    const cells = [bar(sharesInA[k]), bar(await shareIn(b, placeInB(a, b, place), id))];
     rows.push(element("tr", {}, rowTitle(title), ...cells));
   }
   return rows;
@@ -380,7 +461,8 @@ async function shareIn({ ids, off }, place, id) {
 
 // ---- Decided? ----
 
-// At each earlier word: how high the chosen word stood among those that any layer would say next.
+// At each earlier word: how high the chosen word stood among those that a later layer would say
+// next. (Earlier ones hold the words just read: the same matrix reads and writes them.)
 async function showDecided(found, myView) {
   const { told, i } = looking;
   const ranks = [];
@@ -388,7 +470,8 @@ async function showDecided(found, myView) {
   for (let k = i - 1; k >= 0; k--) {
     const { layers } = await ask("inspect", told.ids, k + 1, [...switchedOff], told.ids[i], 0);
     if (view !== myView) return [];
-    ranks[k] = Math.min(...layers.map(({ rank }) => rank));
+    const later = layers.slice(Math.floor(layers.length / 2));
+    ranks[k] = Math.min(...later.map(({ rank }) => rank));
     const share = Math.max(0, 1 - Math.log10(ranks[k]) / 2);
     withShare(told.box.children[k], share).title = `number ${ranks[k]}`;
   }
@@ -401,8 +484,8 @@ async function showDecided(found, myView) {
   const word = wordAt(i);
   return [
     paragraph(
-      `Shaded: after which words ${word} was among the hundred likeliest in some layer. Dark: it` +
-        " was the likeliest.",
+      `Shaded: after which words ${word} was among the hundred likeliest, if a layer of the later` +
+        " half is read as if it were the last. Dark: it was the likeliest.",
     ),
     paragraph(`It was among the first ten after ${high.length} of ${i} words${when}.`),
     note("A common word is likely nearly everywhere: look at a rare one, too."),
@@ -416,6 +499,11 @@ async function showSurprise(found, myView) {
   const shares = await ask("shares", told.ids, [...switchedOff]);
   if (view !== myView) return [];
   const bits = [0, ...shares.map((share) => -Math.log2(share))];
+  told.pieces.forEach((piece, k) => {
+    if (piece !== "" || k === 0 || k + 1 === bits.length) return;
+    bits[k + 1] += bits[k]; // the first bytes of a character count with its last ones
+    bits[k] = 0;
+  });
   const inWords = (k) => `${bits[k].toFixed(1)} bits`;
   const ofTen = bits.map((each) => Math.min(1, each / 10));
   shade(ofTen, told, bits.map((_, k) => inWords(k)));
@@ -423,17 +511,17 @@ async function showSurprise(found, myView) {
   const bytes = new TextEncoder().encode(told.pieces.slice(1).join("")).length;
   const ofModel = bits.map((each, k) => (k < told.given ? 0 : each)); // not of the beginning
   const items = largest(ofModel, 5).map((k) => {
-    return listItem(visible(told.pieces[k].trim()), inWords(k), ofTen[k], () => look(told, k));
+    return listItem(visible(told.pieces[k]), inWords(k), ofTen[k], () => look(told, k));
   });
   return [
     paragraph(
-      "Shaded: how unexpected each word was. If the model was 50% sure of it, it carries 1 bit of" +
+      "Shaded: how unexpected each word was. If the model gave it 50%, it carries 1 bit of" +
         " surprise; 25%, 2 bits; 0.1%, 10 bits.",
     ),
     paragraph(
       `All of it: ${Math.round(total)} bits for ${bytes} bytes of text: `,
-      element("b", {}, `${(total / bytes).toFixed(2)} bits per byte`),
-      ". The most surprising words:",
+      element("b", {}, `${(total / Math.max(1, bytes)).toFixed(2)} bits per byte`),
+      ", of the model's own story. The most surprising words:",
     ),
     element("ol", {}, ...items),
   ];

@@ -32,7 +32,7 @@ function show() {
         current = i;
         grade(Number(choice.value));
       };
-      return element("div", { class: "score" }, element("b", {}, name), choice,
+      return element("div", { class: "score", tabindex: -1 }, element("b", {}, name), choice,
         element("small", {}, about));
     }),
   );
@@ -46,7 +46,8 @@ function show() {
 function select(i, isFocused = false) {
   current = i;
   [...$("scores").children].forEach((row, j) => row.classList.toggle("open", i === j));
-  if (isFocused) $("scores").children[i].querySelector("select").focus();
+  // not the list of grades, which arrow keys would change
+  if (isFocused) $("scores").children[i].focus({ preventScroll: true });
 }
 
 function grade(value) {
@@ -62,6 +63,7 @@ function go(step) {
   place = Math.min(stories.length - 1, Math.max(0, place + step));
   current = 0;
   show();
+  $("story").scrollIntoView();
 }
 
 function save() {
@@ -87,7 +89,7 @@ $("next").onclick = () => go(1);
 $("save").onclick = save;
 document.addEventListener("keydown", (event) => {
   const isTyping = event.target === $("name");
-  if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (isTyping || event.repeat || event.ctrlKey || event.metaKey || event.altKey) return;
   if (!/^[0-9x]$/i.test(event.key)) return;
   event.preventDefault(); // the list of grades would take the digit, too
   grade(event.key.toLowerCase() === "x" ? 10 : Number(event.key));

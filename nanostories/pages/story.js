@@ -52,7 +52,8 @@ async function start() {
 // ---- Stories ----
 
 // A story: ids; pieces: of text, one for each of ids; given: how many of them the reader wrote;
-// number: decides what is drawn; temperature; off: heads that are off; box: its element
+// number: decides what is drawn; temperature; off: heads that are off; changed: from this place on
+// it is not the story of that number; box: its element
 const NO_STORY = { ids: [], pieces: [], given: 0, number: 0, temperature: 1, off: [] };
 let story = NO_STORY; // story A
 let other = null; // story B, which "Compare" tells
@@ -141,16 +142,18 @@ async function continueStory(told, mine) {
   }
   const added = ids.length - before;
   const speed = Math.round((1000 * added) / Math.max(1, performance.now() - started));
-  const end = hasEnded ? "the end" : `it stops here, as the model reads ${contextLength} tokens`;
+  const most = `it stops here, as the model can read only ${contextLength} tokens`;
+  const end = hasEnded ? "the end" : most;
   finish(`${nameOf(told)}: ${end}. ${added} tokens, ${speed} a second.`);
   await showView();
 }
 
 // What it takes to tell it again.
-function nameOf({ number, temperature, off }) {
+function nameOf({ number, temperature, off, changed }) {
   if (number === null) return "A story that was told when the page was made";
-  const without = off.length ? `, without ${countOf(off.length, "head")}` : "";
-  return `Story number ${number} at temperature ${temperature}${without}`;
+  const without = off.length ? `, without ${off.map(headName).join(" and ")}` : "";
+  const since = changed === undefined ? "" : `, changed from word ${changed + 1} on`;
+  return `Story number ${number} at temperature ${temperature}${since}${without}`;
 }
 
 function countOf(n, noun) {
@@ -201,6 +204,10 @@ function show(told) {
 }
 
 function showOther(told) {
+  if (other && looking?.told === other) {
+    looking = null;
+    selected = null;
+  }
   other = told;
   if (told) render(told, $("other"));
   $("stories").classList.toggle("both", told !== null);
@@ -218,7 +225,7 @@ function wordOf(told, i) {
   const attributes = {
     "data-i": i,
     role: "button",
-    "aria-label": visible(told.pieces[i].trim()),
+    "aria-label": visible(told.pieces[i]),
     tabindex: -1,
     class: i < told.given ? "given" : "",
   };
@@ -228,12 +235,13 @@ function wordOf(told, i) {
 }
 
 function visible(piece) {
-  return piece.replaceAll("\n", "↵") || "·";
+  return piece.replaceAll("\n", "↵").trim() || "·";
 }
 
 function percent(share) {
   if (share < 0.001) return "< 0.1%";
-  return `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
+  if (share > 0.999) return "> 99.9%";
+  return `${(100 * share).toFixed(share < 0.1 || share > 0.99 ? 1 : 0)}%`;
 }
 
 // Story `told` up to the word i, then this token, if any, then the model continues.
@@ -241,7 +249,8 @@ async function branch(told, i, id = null) {
   const { number, temperature } = told;
   const ids = told.ids.slice(0, i);
   const given = Math.min(told.given, i);
-  const beginning = { ids, given, number, temperature, off: [...switchedOff] };
+  const changed = Math.min(i, told.changed ?? i);
+  const beginning = { ids, given, number, temperature, changed, off: [...switchedOff] };
   const mine = beginTurn();
   if (!mine) return;
   if (id !== data.end_of_text) {
