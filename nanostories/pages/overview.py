@@ -42,7 +42,7 @@ BOLD = "Bold: certainly the best, as its 95% interval lies above those of all ot
 
 def overview_section(files: ResultFiles) -> str:
     """HTML; "" if there is no run."""
-    rows = {}
+    rows = {}  # by directory
     notes = {}  # (run, column): why not to believe it
     for path, log in files.contents("log.csv", read_curve).items():
         training = run_row(files.label(path.parent), log, {})
@@ -69,27 +69,30 @@ def overview_section(files: ResultFiles) -> str:
                 note = "of stories by other weights than its best.pt has now; sample again"
             if note or out_of_date:
                 notes[row["run"], column] = note or out_of_date
-    table = Table("", list(rows.values()), FORMATS)
-    bold = {(best_of(column, table.rows), column) for column in FORMATS} - notes.keys()
-    if len(truth) > 1:
-        table.rows.append(truth)
-    for column in table.columns:
-        if all(row.get(column) is None for row in table.rows):
-            for row in table.rows:
-                row.pop(column, None)
-    meanings = []
-    for column in table.columns:
+    return overview_html(list(rows.values()), truth, notes, judge) + one_story_each(stories, rows)
+
+
+def overview_html(runs: list[dict], truth: dict, notes: dict, judge: str) -> str:
+    """The table, and below it what its columns mean and which figures not to believe."""
+    bold = {(best_of(column, runs), column) for column in FORMATS} - notes.keys()
+    rows = [*runs, truth] if len(truth) > 1 else runs
+    columns = ["run"]
+    for column in FORMATS:
+        if any(row.get(column) is not None for row in rows):
+            columns.append(column)
+    rows = [{column: row.get(column) for column in columns} for row in rows]
+    texts = []
+    for column in columns:
         if column in ABOUT:
-            meanings.append(f"{column}: {ABOUT[column].format(judge=judge)}.")
+            texts.append(f"{column}: {ABOUT[column].format(judge=judge)}.")
+    texts.append(BOLD)
     places = {}  # note -> run -> its columns
     for (run, column), note in notes.items():
         places.setdefault(note, {}).setdefault(run, []).append(column)
-    remarks = []
-    for note, runs in places.items():
-        cells = [f"{run} ({', '.join(columns)})" for run, columns in runs.items()]
-        remarks.append(f"{', '.join(cells)}: {note}.")
-    about = html.escape(" ".join([*meanings, BOLD, *remarks]))
-    return f"{table_html(table, bold)}<p>{about}</p>{one_story_each(stories, rows)}"
+    for note, runs_with_it in places.items():
+        cells = [f"{run} ({', '.join(names)})" for run, names in runs_with_it.items()]
+        texts.append(f"{', '.join(cells)}: {note}.")
+    return f"{table_html(Table('', rows, FORMATS), bold)}<p>{html.escape(' '.join(texts))}</p>"
 
 
 def directory_of(name: str, result: Path, top: Path) -> Path:
