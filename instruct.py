@@ -33,7 +33,7 @@ from nanostories.corpus.word_forms import (
     language_warning,
     uses_word,
 )
-from nanostories.generation.samples_file import read_rows
+from nanostories.generation.samples_file import read_rows, run_of_samples
 from nanostories.results import Table, save
 from nanostories.statistics import estimate
 
@@ -166,7 +166,8 @@ def main() -> None:
         for path in paths:
             sets |= stories_under_headers(path)
         directory = paths[0]
-        if len(paths) > 1 or (directory / "samples").exists():  # runs
+        writers = {run_of_samples(path.parent.parent) for path in sets}
+        if len(paths) > 1 or writers == {directory}:  # runs, not a directory of them
             directory = directory.parent
         measured = []
         for path, rows in sets.items():

@@ -297,7 +297,7 @@ def sample(model: Model, args: argparse.Namespace) -> None:
             else:
                 print_stories(model, backend, numbered(prompts, n), sampling)
     finally:
-        if args.price_in is not None and not args.dry_run:
+        if model.kind == "api" and args.price_in is not None and not args.dry_run:
             print(f"this command spent ${backend.client.ledger.spent:.4f}", file=sys.stderr)
     if model.kind == "api":
         backend.raise_failures()

@@ -154,12 +154,13 @@ def read_story(reply: str, request: Request, args: argparse.Namespace) -> dict:
     row = asdict(request) | dict(language=args.language, text=text)
     if args.summaries:
         text, _, summary = text.rpartition(SUMMARY)
+        text = re.sub(r"\s[*_#\s]*$", "", f"{text.rstrip()}\n")  # Markdown, as in **Summary:**
+        summary = summary.strip("*_ \n")
         if not text or not summary:
             return row | dict(rejected="without a summary")
-        text = text.strip().rstrip("*_# \n")  # of Markdown, as in **Summary:**
         sentences = split_sentences(text) or [text]
         row["text"] = text
-        row["summary"] = summary.strip("*_ \n")
+        row["summary"] = summary
         row["sentence"] = random.Random(text).choice(sentences).strip()
     if REFUSAL.match(text):
         return row | dict(rejected="a refusal")

@@ -394,9 +394,8 @@ def remedy_for(error: RuntimeError | MemoryError, config: TrainConfig, ranks: Ra
 
 
 def main():
-    # Write line by line, so that a log file can be followed, and replace characters that a terminal
-    # cannot show.
-    sys.stdout.reconfigure(line_buffering=True, errors="replace")
+    # line by line, so that a log file can be followed
+    sys.stdout.reconfigure(line_buffering=True)
     ranks = Ranks.from_environment()
     name = "train.py" if ranks.size == 1 else f"train.py, process {ranks.rank}"
     disk_remedy = f"free disk space or fix the problem; {RESUME_HINT}"

@@ -98,8 +98,13 @@ def test_command_line(tmp_path, command_line):
     assert set(result.sources) == {"a/samples/eval.jsonl", "b/warm/samples/eval.jsonl"}
     assert {row["run"] for row in result.tables[0].rows} == {"a, eval", "b/warm, eval"}
     assert (tmp_path / "out" / "instruct.png").exists()
-    instruct_py("out")  # a directory of runs
+    (tmp_path / "out" / "instruct.json").unlink()
+    assert instruct_py("out")[0] == 0  # a directory of runs
     assert set(load(tmp_path / "out" / "instruct.json").sources) == set(result.sources)
+    samples(tmp_path / "out/c/best_of-8/samples/eval.jsonl", [Prompt("Words: a\nStory:")], [["A."]])
+    assert instruct_py("out/c")[0] == 0  # a run, whose results lie beside it
+    (row, *_) = load(tmp_path / "out" / "instruct.json").tables[0].rows
+    assert row["run"] == "c/best_of-8, eval"
     samples(path, [Prompt("no header")], [[""]])
     code, _ = instruct_py("out/b")
     assert "out/b" in code and "\n" not in code

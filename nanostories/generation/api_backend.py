@@ -10,12 +10,12 @@ import regex
 
 from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
-from nanostories.generation.api_client import ApiClient, BadReply, RequestFailed
+from nanostories.generation.api_client import ApiClient, Refused, RequestFailed
 from nanostories.generation.prompts import Continuation, Key, Sampling
 from nanostories.text import DOUBLE_QUOTES, REFUSAL, SPACELESS
 
 # The last character of a prompt and the first one of a reply, if a space belongs between them.
-TWO_WORDS = regex.compile(rf"[^\s{SPACELESS}。、，！？\p{{Ps}}\p{{Pi}}](?![{SPACELESS}])\w")
+TWO_WORDS = regex.compile(rf"[^\s{SPACELESS}。、，！？：；\p{{Ps}}\p{{Pi}}](?![{SPACELESS}])\w")
 # Such a story may well begin with "I can not", which is no refusal then.
 FIRST_PERSON = regex.compile(r"\b(I|my|me)\b")
 
@@ -72,10 +72,11 @@ class ApiBackend:
     def complete(self, prompts: Mapping[Key, str], sampling: Sampling) -> Iterator[Continuation]:
         """Yields continuations as they arrive; requests that fail go to `failures`."""
 
+        refused = {}  # by the number of the prompt
+
         async def write(key: Key) -> Continuation:
-            failure = self.failures.get(key[0])
-            if failure and not isinstance(failure, BadReply):  # so would this request fail
-                raise failure
+            if key[0] in refused:  # so would be its other completions
+                raise refused[key[0]]
             prompt = prompts[key]
             request = self.request(prompt, key, sampling)
             check = None if FIRST_PERSON.search(prompt) else require_story
@@ -93,6 +94,8 @@ class ApiBackend:
         for key, result in self.client.map(write, order):
             if isinstance(result, RequestFailed):
                 self.failures[key[0]] = result
+                if isinstance(result, Refused):
+                    refused[key[0]] = result
             else:
                 yield result
 
@@ -109,7 +112,8 @@ def lacks_space(prompt: str, reply: str) -> bool:
     if "„" in prompt:  # as in Czech or German, where “ ends a quotation
         last = last.replace("“", "”")
     first = reply[:1]
-    if DOUBLE_QUOTES.match(first) and len(DOUBLE_QUOTES.findall(prompt)) % 2 == 0:
+    n_quotes = len(DOUBLE_QUOTES.findall(prompt)) + prompt.count("„")
+    if DOUBLE_QUOTES.match(first) and n_quotes % 2 == 0:
         first = "a"  # it opens a quotation, as a word begins
     return bool(TWO_WORDS.match(last + first))
 

@@ -62,6 +62,10 @@ class RequestFailed(Exception):
     """This request failed for good; others may succeed. The message is one line."""
 
 
+class Refused(RequestFailed):
+    """The endpoint does not take this request, and would not take it again."""
+
+
 class BadReply(RequestFailed):
     """The reply was paid for, and is empty, filtered, refused, cut or of no use."""
 
@@ -175,7 +179,8 @@ class ApiClient:
                     remedy = REMEDIES.get(error.status_code)
                     if error.status_code == 401 and self.key == NO_KEY:
                         remedy = f"no key was sent: set {self.role}_API_KEY"
-                    raise RequestFailed(self.note_failure(model, reason, remedy)) from None
+                    kind = Refused if error.status_code < 429 else RequestFailed
+                    raise kind(self.note_failure(model, reason, remedy)) from None
             except openai.APIConnectionError as error:
                 # It may have been answered without reaching us: it stays reserved.
                 n_lost += 1

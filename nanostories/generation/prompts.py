@@ -137,7 +137,7 @@ def evaluation_prompts(
 def header_prompts(text: str, ask: Sequence[str]) -> list[Prompt]:
     """None of them if the header lacks one of the fields."""
     story = instruct_headers.read(text)
-    needed = {name for fields in ask for name in fields.split(",")}
+    needed = {name for fields in ask for name in fields.split(",") if name}
     if not story or not story.fields.keys() >= needed:
         return []
     headers = [story]

@@ -419,6 +419,7 @@ const CALLS = {
 
   // How the token at position i, or `id` in its place, is predicted (Model.inspect).
   inspect(ids, i, off = [], id = ids[i], n = 10) {
+    if (i < 1) throw new Error("nothing comes before it");
     model.read(ids, off);
     const found = model.inspect(i, id, n);
     found.share = found.layers.at(-1).share;

@@ -89,12 +89,18 @@ async function inspectWord() {
   if (!looking || looking.i === 0) return null;
   const { told, i } = looking;
   const found = await ask("inspect", told.ids, i, [...switchedOff]);
-  if (switchedOff.size) found.intact = (await ask("inspect", told.ids, i)).share;
-  for (let k = i - 1; k > 0 && told.pieces[k] === ""; k--) {
-    // the first bytes of its character
-    found.share *= (await ask("inspect", told.ids, k, [...switchedOff])).share;
-  }
+  if (switchedOff.size) found.intact = await shareOfWord(told, i, []);
+  found.share = await shareOfWord(told, i, [...switchedOff]);
   return found;
+}
+
+// The share of word i: of all tokens of its character, if it takes several.
+async function shareOfWord({ ids, pieces }, i, off) {
+  let { share } = await ask("inspect", ids, i, off);
+  for (let k = i - 1; k > 0 && pieces[k] === ""; k--) {
+    share *= (await ask("inspect", ids, k, off)).share;
+  }
+  return share;
 }
 
 function headline(found) {
@@ -198,17 +204,18 @@ async function showNext({ layers }) {
 }
 
 // How the word i was chosen.
-async function aboutDraw({ ids, number, given, temperature }, i) {
+async function aboutDraw({ ids, number, given, drawn = given, temperature }, i) {
   if (i < given) return "The model did not choose this word: it is in the beginning.";
+  if (number === null) return "Told when the page was made: dice chose all but its first words.";
+  if (i < drawn) return "This word was kept from another story, or chosen by you.";
   if (temperature === 0) return "At temperature 0 the likeliest word was taken.";
   let heated = "";
   if (temperature < 1) heated = ` At temperature ${temperature}, likely words become wider.`;
   if (temperature > 1) heated = ` At temperature ${temperature}, odd words become wider.`;
-  if (number === null) return "Dice chose among all words, when the page was made.";
   const thrown = await ask("chance", ids.slice(0, i), number, given);
   return (
     `All words lie on a line from 0 to 1, each as wide as its chance.${heated} The dice said` +
-    ` ${thrown.toFixed(3)}: the word that lies there was taken (unless you chose another).`
+    ` ${thrown.toFixed(3)}: the word that lies there was taken.`
   );
 }
 
@@ -303,7 +310,8 @@ function aboutHead(attention) {
   const places = largest(shares, 3).filter((k) => shares[k] >= 0.01);
   const seen = places.map((k) => `${wordAt(k)} ${percent(shares[k])}`).join(", ");
   const name = headName(selected);
-  const atStart = attention[layer][head][0] * (told.pieces[0] === "");
+  let atStart = 0;
+  if (told.ids[0] === data.end_of_text) atStart = attention[layer][head][0];
   let looks = `Now ${name}: it looks at ${seen || "many words, a little each"}.`;
   if (atStart >= 0.5) {
     looks = `Now ${name}: it rests on the mark before the story (${percent(atStart)}), as heads do`;
@@ -329,15 +337,17 @@ function showSwitchedOff() {
 function inB(text, names) {
   if (!names) return text;
   const name = names[0].replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-  const whole = new RegExp(`(?<![\\p{Lu}\\p{Ll}])${name}(?![\\p{Lu}\\p{Ll}])`, "gu");
-  return text.replace(whole, () => names[1]);
+  const whole = new RegExp(`(^|[^\\p{Lu}\\p{Ll}])${name}(?![\\p{Lu}\\p{Ll}])`, "gu");
+  return text.replace(whole, (_, before) => before + names[1]);
 }
 
 // Tells story B: as A up to the chosen word, or where the beginning ends, then with the same dice.
 async function tellOther(change, names = null) {
   if (!$("b-temperature").reportValidity()) return;
   const isInA = looking && looking.told === story;
-  const from = Math.max(1, story.given, isInA ? looking.i : 0); // a model needs a token
+  const first = Math.max(1, story.given); // a model needs a token
+  let from = Math.max(first, isInA ? looking.i : 0);
+  while (from > first && story.pieces[from - 1] === "") from -= 1; // not within a character
   const before = story.pieces.slice(0, from).join("");
   if (names?.includes("")) {
     message("Type both names: one that stands before the chosen word, and another.");
@@ -356,8 +366,8 @@ async function tellOther(change, names = null) {
   if (!mine) return;
   let ids = story.ids.slice(0, from);
   if (names) {
-    const first = ids[0] === data.end_of_text ? [data.end_of_text] : [];
-    ids = [...first, ...(await ask("encode", text))];
+    const start = ids[0] === data.end_of_text ? [data.end_of_text] : [];
+    ids = [...start, ...(await ask("encode", text))];
   }
   if (turn !== mine) return;
   if (ids.length >= contextLength) {
@@ -365,9 +375,11 @@ async function tellOther(change, names = null) {
     return;
   }
   // B's dice go on where A's did: A's model had drawn this many tokens before.
-  const drawn = from - story.given;
-  const given = ids.length - drawn;
-  const told = await withPieces({ ...story, ...change, ids, given, names });
+  const given = ids.length - (from - story.given);
+  let { changed } = story;
+  if (from > first) changed = Math.min(changed ?? from, from);
+  const drawn = ids.length;
+  const told = await withPieces({ ...story, ...change, ids, given, drawn, changed, names });
   if (turn !== mine) return;
   showOther(told);
   await continueStory(told, mine);
@@ -386,11 +398,13 @@ async function showCompare() {
   for (const word of document.querySelectorAll(".differs")) word.classList.remove("differs");
   if (parted >= 0) {
     const place = placeInB(a, b, parted);
-    const instead = place < b.ids.length ? quoted(b.pieces[place]) : "nothing more";
+    let instead = "nothing more";
+    if (b.ids.length === contextLength) instead += ", as it has reached the model's limit";
+    if (place < b.ids.length) instead = quoted(b.pieces[place]);
     parting = `They part where A says ${quoted(a.pieces[parted])} and B ${instead}.`;
     a.box.children[parted].classList.add("differs");
     b.box.children[place]?.classList.add("differs");
-    places.add(parted);
+    if (parted > 0) places.add(parted); // nothing comes before the first
   }
   const isShared = looking?.told === a && looking.i > 0 && (parted < 0 || looking.i < parted);
   if (isShared) places.add(looking.i);
@@ -440,14 +454,15 @@ async function compareRows(a, b, places) {
   for (const place of places) sharesInA.push(await shareIn(a, place, a.ids[place]));
   const rows = [];
   for (const [k, place] of places.entries()) {
-    const piece = inB(a.pieces[place], b.names);
+    const at = placeInB(a, b, place);
     let id = a.ids[place];
     let title = quoted(a.pieces[place]);
-    if (piece !== a.pieces[place]) {
-      [id] = await ask("encode", piece);
-      title += ` / ${quoted(piece)}`;
+    const isName = inB(a.pieces[place], b.names) !== a.pieces[place];
+    if (isName) {
+      [id] = await ask("encode", inB(a.pieces[place], b.names));
+      title += ` / ${quoted(b.names[1])}`;
     }
-    const cells = [bar(sharesInA[k]), bar(await shareIn(b, placeInB(a, b, place), id))];
+    const cells = [bar(sharesInA[k]), bar(await shareIn(b, at, id))];
     rows.push(element("tr", {}, rowTitle(title), ...cells));
   }
   return rows;
@@ -499,11 +514,11 @@ async function showSurprise(found, myView) {
   const shares = await ask("shares", told.ids, [...switchedOff]);
   if (view !== myView) return [];
   const bits = [0, ...shares.map((share) => -Math.log2(share))];
-  told.pieces.forEach((piece, k) => {
-    if (piece !== "" || k === 0 || k + 1 === bits.length) return;
+  for (let k = 1; k + 1 < bits.length; k++) {
+    if (told.pieces[k] !== "") continue;
     bits[k + 1] += bits[k]; // the first bytes of a character count with its last ones
     bits[k] = 0;
-  });
+  }
   const inWords = (k) => `${bits[k].toFixed(1)} bits`;
   const ofTen = bits.map((each) => Math.min(1, each / 10));
   shade(ofTen, told, bits.map((_, k) => inWords(k)));
@@ -521,7 +536,7 @@ async function showSurprise(found, myView) {
     paragraph(
       `All of it: ${Math.round(total)} bits for ${bytes} bytes of text: `,
       element("b", {}, `${(total / Math.max(1, bytes)).toFixed(2)} bits per byte`),
-      ", of the model's own story. The most surprising words:",
+      ". The most surprising words behind the beginning:",
     ),
     element("ol", {}, ...items),
   ];

@@ -52,8 +52,8 @@ async function start() {
 // ---- Stories ----
 
 // A story: ids; pieces: of text, one for each of ids; given: how many of them the reader wrote;
-// number: decides what is drawn; temperature; off: heads that are off; changed: from this place on
-// it is not the story of that number; box: its element
+// number: decides what is drawn, from the place `drawn` on; temperature; off: heads that are off;
+// changed: from this place on it is not the story of that number; box: its element
 const NO_STORY = { ids: [], pieces: [], given: 0, number: 0, temperature: 1, off: [] };
 let story = NO_STORY; // story A
 let other = null; // story B, which "Compare" tells
@@ -149,10 +149,11 @@ async function continueStory(told, mine) {
 }
 
 // What it takes to tell it again.
-function nameOf({ number, temperature, off, changed }) {
+function nameOf({ number, temperature, off, changed, pieces }) {
   if (number === null) return "A story that was told when the page was made";
   const without = off.length ? `, without ${off.map(headName).join(" and ")}` : "";
-  const since = changed === undefined ? "" : `, changed from word ${changed + 1} on`;
+  const place = 1 + pieces.slice(0, changed).filter((piece) => piece !== "").length;
+  const since = changed === undefined ? "" : `, changed from word ${place} on`;
   return `Story number ${number} at temperature ${temperature}${since}${without}`;
 }
 
@@ -174,6 +175,7 @@ function stop() {
 }
 
 function back() {
+  turn += 1;
   show(earlier.pop());
   finish(`${nameOf(story)}.`);
 }
@@ -249,8 +251,9 @@ async function branch(told, i, id = null) {
   const { number, temperature } = told;
   const ids = told.ids.slice(0, i);
   const given = Math.min(told.given, i);
-  const changed = Math.min(i, told.changed ?? i);
-  const beginning = { ids, given, number, temperature, changed, off: [...switchedOff] };
+  const changed = number === null ? 0 : Math.min(i, told.changed ?? i);
+  const drawn = id === null ? i : i + 1;
+  const beginning = { ids, given, number, temperature, changed, drawn, off: [...switchedOff] };
   const mine = beginTurn();
   if (!mine) return;
   if (id !== data.end_of_text) {

@@ -207,6 +207,29 @@ def test_each_view_shows_what_the_engine_finds(open_page):
     assert at == f"number {min(layer['rank'] for layer in later)}"
 
 
+def test_the_dice_that_the_page_shows_drew_the_word(open_page):
+    page = open_page()
+    page.run(f"{ASK} $('temperature').value = '1'; tell()")
+    ids, given, number = page.run("[story.ids, story.given, story.number]")
+    i = given + 5
+    n_ids = 1 + page.run("data.engine.vocabulary.tokens.length")  # with the end of text
+    page.run(f"look(story, {i}).then(() => openTab('next'))")
+    thrown = float(re.search(r"dice said ([\d.]+)", page.run("$('panel').textContent"))[1])
+    assert thrown == pytest.approx(
+        page.run(f"ask('chance', story.ids.slice(0, {i}), {number}, {given})"), abs=1e-3
+    )
+    top = page.run(f"ask('inspect', story.ids, {i}, [], 0, {n_ids})")["layers"][-1]["top"]
+    share = {token["id"]: token["share"] for token in top}
+    before = sum(share[id] for id in range(ids[i]))
+    assert before - 1e-3 <= thrown <= before + share[ids[i]] + 1e-3
+    page.run(f"branch(story, {i}, {ids[i]})")  # the reader's choice, and what went before
+    for k, said in ((i, "chosen by you"), (i + 1, "dice said"), (1, "in the beginning")):
+        page.run(f"look(story, {k})")
+        assert said in page.run("$('panel').textContent")
+    n_words = page.run(f"story.pieces.slice(0, {i}).filter((piece) => piece !== '').length")
+    assert f"changed from word {n_words + 1} on" in page.run("nameOf(story)")
+
+
 def test_story_b_is_told_with_the_same_dice_and_parts_at_the_change(open_page):
     """The first different word is marked; B is without A's heads, or without others."""
     page = open_page(model_tokenizer=cut(count_tokens(TEXT), 300))
