@@ -142,7 +142,10 @@ def shares_figure(measured: Sequence[dict]) -> Figure:
         axes.plot(values, y, "|", markersize=9, color=color, label=label)
     for i, run in enumerate(runs):
         axes.plot([], [], "o", markersize=4, color=f"C{i}", label=run)
-    axes.set_yticks(y, [row["measure"] for row in measured])
+    labels = []
+    for before, row in itertools.pairwise([{"measure": ""}, *measured]):
+        labels.append(row["measure"] if row["measure"] != before["measure"] else "")
+    axes.set_yticks(y, labels)
     axes.set(xlim=(-0.03, 1.03), ylim=(len(measured), -1))
     axes.set_xlabel("share of the prompts, 95% intervals")
     axes.grid(axis="x", alpha=0.3)

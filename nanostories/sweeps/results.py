@@ -196,8 +196,8 @@ def draw(
     n = len(panels) + bool(curves)
     if not n:
         return None
-    across = min(n, PANELS_ACROSS)
-    down = math.ceil(n / across)  # for each x-axis
+    down = math.ceil(n / PANELS_ACROSS)  # for each x-axis
+    across = math.ceil(n / down)
     size = (3.6 * across, 3 * down * len(x_names))
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(down * len(x_names), across, squeeze=False)
@@ -205,20 +205,27 @@ def draw(
         axes.set_axis_off()
         axes.grid(alpha=0.3)
     for x_name, block in zip(x_names, np.split(grid, len(x_names))):
+        explained = set()  # one legend for all panels of the same lines
         for title, axes in zip(panels, block.flat):
-            draw_panel(axes, rows, x_name, panels[title])
+            lines = draw_panel(axes, rows, x_name, panels[title])
             axes.set(xlabel=LABELS.get(x_name, x_name), ylabel=title)
+            if len(lines) > 1 and lines not in explained:
+                axes.legend(fontsize=6)
+                explained.add(lines)
     if curves:
         draw_curves(grid.flat[len(panels)], curves)
     return figure
 
 
-def draw_panel(axes: Axes, rows: Sequence[dict], x_name: str, columns: Sequence[str]) -> None:
-    """A line for each judge and each combination of the other settings in which the runs differ;
-    intervals, and a dot for each seed."""
+def draw_panel(
+    axes: Axes, rows: Sequence[dict], x_name: str, columns: Sequence[str]
+) -> tuple[str, ...]:
+    """A line for each combination of the other settings in which the runs differ (and for each
+    judge, if a run has several); intervals, and a dot for each seed. Returns the lines' names."""
     lines = {}
+    scored = [sum(row.get(column) is not None for column in columns) for row in rows]
     for column in columns:
-        judge = column.partition(" by ")[2] if len(columns) > 1 else ""
+        judge = column.partition(" by ")[2] if max(scored) > 1 else ""
         for row in rows:
             x = row.get(x_name)
             value = value_of(row.get(column))
@@ -236,9 +243,8 @@ def draw_panel(axes: Axes, rows: Sequence[dict], x_name: str, columns: Sequence[
     for i, (name, points) in enumerate(lines.items()):
         draw_line(axes, points, x_name, f"C{i}", name)
     axes.set_axis_on()
-    if len(lines) > 1:
-        axes.legend(fontsize=6)
     set_scale(axes, x_name, sorted({row[x_name] for row in rows if row.get(x_name) is not None}))
+    return tuple(lines)
 
 
 def draw_line(axes: Axes, points: dict, x_name: str, color: str, label: str) -> None:
@@ -269,8 +275,9 @@ def series_of(row: dict, rows: Sequence[dict], x_name: str) -> list[str]:
     parts = []
     for name in SETTINGS:
         values = {other[name] for other in rows if "variant" in other and name in other}
-        if name != x_name and len(values) > 1 and row[name] != "":
-            parts.append(f"{LABELS.get(name, name)} {row[name]}")
+        if name != x_name and len(values) > 1:
+            value = "none" if row[name] == "" else row[name]
+            parts.append(f"{LABELS.get(name, name)} {value}")
     return parts
 
 

@@ -26,7 +26,7 @@ def read_curve(path: Path) -> list[dict]:
     try:
         for row in read_log(path):
             if not row.keys() >= NEEDED:
-                raise KeyError(", ".join(NEEDED - row.keys()))  # another table
+                raise KeyError(", ".join(sorted(NEEDED - row.keys())))  # another table
             rows.append({name: float(cell) if cell else None for name, cell in row.items()})
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: no log of train.py ({error})") from None
