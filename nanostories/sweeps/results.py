@@ -41,6 +41,7 @@ FACTS = {
 }
 LABELS = {"n_embd": "width", "n_layer": "layers", "n_head": "heads", "label": ""}
 SIZES = ("parameters", "training FLOPs")
+SHAPES = ("width", "layers", "heads", *SIZES)  # columns that are no results
 PANELS_ACROSS = 6
 
 
@@ -191,7 +192,8 @@ def draw(
     # score -> its columns: "grammar by JUDGE" of each judge; bits per byte by stories, by windows
     panels = {}
     for column in ["validation loss", *columns]:
-        if any(value_of(row.get(column)) is not None for row in rows):
+        is_known = any(value_of(row.get(column)) is not None for row in rows)
+        if is_known and column not in SHAPES:
             panels.setdefault(column.partition(" by ")[0], []).append(column)
     n = len(panels) + bool(curves)
     if not n:
