@@ -37,8 +37,8 @@ step, done = (60, 1) if resumed else (10, 0.2)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped and saved"))
 facts = trained_on(Path(config.data_dir), config.data)
 save_run(run, model_to_probe(), **facts | dict(train_config=vars(config)))
-log = "step,tokens,done,train_loss,val_loss,bpb,seconds"
-(run / "log.csv").write_text(f"{{log}}\\n{{step}},{{step}},{{done}},3,3.5,1,1\\n")
+log = "step,tokens,done,train_loss,val_loss,bpb,tokens_per_s,seconds"
+(run / "log.csv").write_text(f"{{log}}\\n{{step}},{{step}},{{done}},3,3.5,1,9,1\\n")
 while not resumed:
     signal.pause()
 """
