@@ -179,6 +179,7 @@ class ApiClient:
                     remedy = REMEDIES.get(error.status_code)
                     if error.status_code == 401 and self.key == NO_KEY:
                         remedy = f"no key was sent: set {self.role}_API_KEY"
+                    # too many requests (429) and faults of the endpoint (5xx) pass
                     kind = Refused if error.status_code < 429 else RequestFailed
                     raise kind(self.note_failure(model, reason, remedy)) from None
             except openai.APIConnectionError as error:

@@ -137,7 +137,9 @@ def evaluation_prompts(
 def header_prompts(text: str, ask: Sequence[str]) -> list[Prompt]:
     """None of them if the header lacks one of the fields."""
     story = instruct_headers.read(text)
-    needed = {name for fields in ask for name in fields.split(",") if name}
+    needed = set()
+    for fields in ask:
+        needed |= set(fields.split(",")) - {""}
     if not story or not story.fields.keys() >= needed:
         return []
     headers = [story]

@@ -101,13 +101,10 @@ async function openLesson(lesson) {
     show(told);
     finish("A story that this model told when the page was made.");
   }
-  const steps = [
-    () => openTab(tab),
-    () => look(story, i),
-    () => kind === "heads" && pressHead(shows.head),
-    () => showClaims(lesson),
-    () => card.scrollIntoView(),
-  ];
+  const steps = [() => openTab(tab), () => look(story, i)];
+  if (kind === "heads") steps.push(() => pressHead(shows.head));
+  steps.push(() => showClaims(lesson));
+  steps.push(() => card.scrollIntoView());
   for (const step of steps) {
     if (turn !== mine) return; // another story or lesson was asked for meanwhile
     await step();

@@ -390,7 +390,8 @@ async function showCompare() {
     "Story B keeps A up to the chosen word (or the end of your beginning), and goes on with the" +
     " same dice: where they part, it is the change that parts them.";
   if (!other) return [paragraph(about)];
-  const [a, b] = [story, other];
+  const a = story;
+  const b = other;
   const { parted, isLonger } = partingOf(a, b);
   const places = new Set();
   let parting = `Both tell the same story${b.names ? ", but for the name" : ""}.`;

@@ -80,7 +80,9 @@ def overview_html(runs: list[dict], truth: dict, notes: dict, judge: str) -> str
     for column in FORMATS:
         if any(row.get(column) is not None for row in rows):
             columns.append(column)
-    rows = [{column: row.get(column) for column in columns} for row in rows]
+    shown = []
+    for row in rows:
+        shown.append({column: row.get(column) for column in columns})
     texts = []
     for column in columns:
         if column in ABOUT:
@@ -92,7 +94,7 @@ def overview_html(runs: list[dict], truth: dict, notes: dict, judge: str) -> str
     for note, runs_with_it in places.items():
         cells = [f"{run} ({', '.join(names)})" for run, names in runs_with_it.items()]
         texts.append(f"{', '.join(cells)}: {note}.")
-    return f"{table_html(Table('', rows, FORMATS), bold)}<p>{html.escape(' '.join(texts))}</p>"
+    return f"{table_html(Table('', shown, FORMATS), bold)}<p>{html.escape(' '.join(texts))}</p>"
 
 
 def directory_of(name: str, result: Path, top: Path) -> Path:

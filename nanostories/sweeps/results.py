@@ -225,9 +225,11 @@ def draw_panel(
     """A line for each combination of the other settings in which the runs differ (and for each
     judge, if a run has several); intervals, and a dot for each seed. Returns the lines' names."""
     lines = {}
-    scored = [sum(row.get(column) is not None for column in columns) for row in rows]
+    most = 0  # scores of a run in this panel
+    for row in rows:
+        most = max(most, sum(row.get(column) is not None for column in columns))
     for column in columns:
-        judge = column.partition(" by ")[2] if max(scored) > 1 else ""
+        judge = column.partition(" by ")[2] if most > 1 else ""
         for row in rows:
             x = row.get(x_name)
             value = value_of(row.get(column))
