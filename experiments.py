@@ -203,7 +203,8 @@ def choose_runs(experiment: Experiment, args: argparse.Namespace) -> Runs:
         raise UserError(
             f"{args.experiment} needs runs of its own: leave out --models and --only_models"
         )
-    if "interpretation" in experiment.measures and any(name.startswith("api:") for name in models):
+    looks_inside = not {"heads", "neurons"}.isdisjoint(experiment.measures)
+    if looks_inside and any(name.startswith("api:") for name in models):
         raise UserError(f"{args.experiment} looks into models, which an api: model does not allow")
     if args.only_models:
         listed = Runs({}, prompts=listed.prompts)

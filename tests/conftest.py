@@ -1,4 +1,4 @@
-"""Tests run from anywhere, on the scripts beside this folder, and never on a GPU by accident."""
+"""Tests run from anywhere, on the scripts beside this folder."""
 
 import csv
 import json
@@ -19,9 +19,22 @@ sys.path.insert(0, str(ROOT))
 # on a busy machine would change their number.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "passive"  # a thread that waits lets others run
+# Whatever the developer has set: servers of tests are on this machine, and judges get no real key.
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1"
+for role in ("OPENAI", "JUDGE"):
+    for name in ("API_KEY", "BASE_URL"):
+        os.environ.pop(f"{role}_{name}", None)
 # What a shell runs in the background is deaf to Ctrl-C from the start, and so are the processes
 # that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    """A test that draws without a seed of its own draws the same alone and after others."""
+    import torch  # not before OMP_NUM_THREADS is set
+
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="module", params=[257, 1000, 50257, "learned"])
@@ -166,7 +179,7 @@ def assert_same_curve(run: Path, reference: Path):
 @pytest.fixture
 def command_line(monkeypatch, capsys):
     """command_line(script, directory) calls the script's main() there, with words or with one line
-    of them -> (exit code or message, what it printed)."""
+    of them -> (exit code or message, what it printed). Every message must be one line."""
 
     def of(script, directory: Path):
         def call(*args):
@@ -178,7 +191,12 @@ def command_line(monkeypatch, capsys):
             try:
                 script.main()
             except SystemExit as end:
-                return end.code, capsys.readouterr()
+                printed = capsys.readouterr()
+                said = printed.err if end.code == 2 else end.code  # argparse prints its own
+                if isinstance(said, str):
+                    said = said.strip()  # that of Ctrl-C begins on a new line
+                    assert "\n" not in said and "\\n" not in said
+                return said, printed
             return 0, capsys.readouterr()
 
         return call

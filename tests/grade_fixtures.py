@@ -1,7 +1,6 @@
 """What tests of grade.py share: runs to grade, a judge of rules of thumb behind an API, what was
 kept and concluded."""
 
-import json
 import random
 
 import pytest
@@ -9,6 +8,7 @@ from faulty_endpoint import serve
 
 import grade
 from nanostories.corpus import builtin_stories
+from nanostories.files import read_json_lines
 from nanostories.generation.prompts import cut_story
 from nanostories.generation.samples_file import write_rows
 from nanostories.grading.stories import Story
@@ -70,7 +70,6 @@ def grade_py(tmp_path, monkeypatch, api, command_line):
     """Runs grade.py in tmp_path, where out/a and out/b are: (exit code or message, what was
     printed)."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     monkeypatch.setattr("nanostories.figures.save_figure", lambda *args: None)  # a second
     for name in "ab":
@@ -87,8 +86,7 @@ def grade_py(tmp_path, monkeypatch, api, command_line):
 
 def records(out) -> list[dict]:
     """The whole lines of grades.jsonl: a line may be cut by a kill or a full disk."""
-    lines = (out / "grades.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines if line.endswith("}")]
+    return list(read_json_lines(out / "grades.jsonl"))
 
 
 def rows_of(out, kind: str) -> list[dict]:

@@ -9,6 +9,7 @@ import itertools
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,22 @@ SCRIPTS = []
 for folder in (".", "benches", "configs", "tests"):
     SCRIPTS += sorted((ROOT / folder).glob("*.py"))
 FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+HELP = """import contextlib, runpy, sys
+scripts, sys.argv[1:] = sys.argv[1:], ["--help"]
+sys.modules["torch"] = None  # an import of it fails
+for script in scripts:
+    with contextlib.suppress(SystemExit):
+        runpy.run_path(script, run_name="__main__")
+"""
+
+
+def test_help_comes_without_waiting_for_torch():
+    scripts = [path.name for path in ROOT.glob("*.py") if path.stem not in ("model", "train")]
+    command = [sys.executable, "-c", HELP, *scripts]
+    said = subprocess.check_output(command, cwd=ROOT, text=True)
+    assert said.count("show this help message") == len(scripts)
 
 
 # ---- Links ----

@@ -1,6 +1,8 @@
 """Files are the old ones or the new ones, never half of one; tables; flags."""
 
+import io
 import os
+import sys
 
 import pytest
 
@@ -36,6 +38,13 @@ def test_lines_are_whole_also_after_one_that_was_cut(tmp_path):
     append_json(path, dict(a=3))
     assert path.read_text() == '{"a": 1}\n{"a": \n{"a": 2}\n{"a": 3}\n'
     assert list(read_json_lines(path)) == [dict(a=1), dict(a=2), dict(a=3)]
+
+
+def test_a_reader_that_has_seen_enough_gets_no_traceback(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with pytest.raises(SystemExit) as end, one_line_errors("sample.py", interrupted=""):
+        raise BrokenPipeError
+    assert end.value.code == 1 and sys.stderr.closed
 
 
 @pytest.mark.parametrize(

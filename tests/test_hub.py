@@ -61,6 +61,6 @@ def test_what_matches_is_downloaded_and_then_needs_no_network(address, tmp_path)
     ],
 )
 def test_one_line_for_errors(address, tmp_path, repository, environment, word):
-    usual = {"HF_ENDPOINT": address, "HF_TOKEN": "hf_secret"}
+    usual = {"HF_ENDPOINT": address, "HF_TOKEN": "hf_secret", "HF_HUB_OFFLINE": "0"}
     said = fetch(repository, tmp_path, **usual | environment)
     assert re.match(f"UserError.*{repository}.*({word})", said)

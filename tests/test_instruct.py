@@ -106,8 +106,7 @@ def test_command_line(tmp_path, command_line):
     (row, *_) = load(tmp_path / "out" / "instruct.json").tables[0].rows
     assert row["run"] == "c/best_of-8, eval"
     samples(path, [Prompt("no header")], [[""]])
-    code, _ = instruct_py("out/b")
-    assert "out/b" in code and "\n" not in code
+    assert "out/b" in instruct_py("out/b")[0]
 
 
 # ---- Unseen words ----

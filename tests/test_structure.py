@@ -104,7 +104,7 @@ def modules(path: Path) -> set[str]:
 def test_imports_point_down():
     readme = (ROOT / "README.md").read_text()
     listed = re.findall(r"^  (?:\.\./)?(\w+)(?:/|\.py) {2,}\S", readme, re.MULTILINE)
-    parts = {path.stem for path in (ROOT / "nanostories").iterdir() if path.stem[0] != "_"}
+    parts = {path.stem for path in (ROOT / "nanostories").iterdir() if path.stem[0] not in "_."}
     assert set(listed) == parts | {"model"}
     for i, part in enumerate(listed):
         above = COMMANDS | set(listed[:i])

@@ -130,8 +130,7 @@ def test_a_summary_is_asked_for_and_cut_off(write):
     assert row["sentence"] in FILLER
 
 
-def test_dry_run_shows_a_request_and_sends_none(write, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+def test_dry_run_shows_a_request_and_sends_none(write):
     with serve(tell) as server:
         printed = write(server, *PRICES, "--dry_run")
         assert "Write a short story" in printed and "8 requests" in printed
@@ -145,7 +144,7 @@ def test_dry_run_shows_a_request_and_sends_none(write, monkeypatch):
 @pytest.mark.slow
 def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
     """Three times, by an endpoint that gets everything wrong that it can."""
-    flags = ["--stories", 50, "--timeout", 2, "--spending", tmp_path / "paid.jsonl"]
+    flags = ["--stories", 50, "--timeout", 5, "--spending", tmp_path / "paid.jsonl"]
     flags += ["--max_cost", 100, *PRICES]
     with serve(misbehave) as server:
         command = [sys.executable, ROOT / "synthesize.py", *write.arguments(server, *flags)]
@@ -184,7 +183,7 @@ def test_another_language_takes_its_own_words_and_plain_takes_none(write, tmp_pa
         printed = write(server, "--words", words, "--language", "Hindi")
         assert "--headers --vocabulary=bpe" in printed
         assert "बिल्ली" in server.requests[0]["messages"][-1]["content"]
-        assert write(server, "--language", "Hindi") == "2"  # with English words
+        assert "--words" in write(server, "--language", "Hindi")  # with English words
         write(server, "--plain", "--name", "plain")
     assert write.stories()[0]["words"] == ["बिल्ली", "खाना", "लाल"]
     assert write.stories("plain")[0]["words"] == []

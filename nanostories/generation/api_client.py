@@ -29,7 +29,9 @@ from nanostories.cli import UserError
 from nanostories.generation.spending import Ledger
 
 OPENAI_URL = "https://api.openai.com/v1"
-# The openai package asks again after 429 and 5xx, for over a minute or as Retry-After says.
+# HTTP errors that pass: timeout, conflict, too many requests; so do faults of the endpoint (5xx).
+PASSING = (408, 409, 429)
+# After these, the openai package asks again, for over a minute or as Retry-After says.
 RETRIES = 16
 # Attempts if no reply arrives. Each may have cost money.
 CONNECTIONS = 3
@@ -179,8 +181,8 @@ class ApiClient:
                     remedy = REMEDIES.get(error.status_code)
                     if error.status_code == 401 and self.key == NO_KEY:
                         remedy = f"no key was sent: set {self.role}_API_KEY"
-                    # too many requests (429) and faults of the endpoint (5xx) pass
-                    kind = Refused if error.status_code < 429 else RequestFailed
+                    passes = error.status_code in PASSING or error.status_code >= 500
+                    kind = RequestFailed if passes else Refused
                     raise kind(self.note_failure(model, reason, remedy)) from None
             except openai.APIConnectionError as error:
                 # It may have been answered without reaching us: it stays reserved.

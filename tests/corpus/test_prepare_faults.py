@@ -53,7 +53,7 @@ def refused(folder: Path, *args) -> str:
     with pytest.raises(SystemExit) as stop:
         run_prepare(*args, "--data_dir", folder / "data")
     assert snapshot(folder / "data") == before and os.listdir(folder / "data") == ["x"]
-    assert "\n" not in str(stop.value)
+    assert "\\n" not in str(stop.value)
     return str(stop.value)
 
 

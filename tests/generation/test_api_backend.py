@@ -59,7 +59,7 @@ def test_a_space_where_the_script_has_one(endpoint, sample_py, prompt, reply, st
 def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_py, run):
     endpoint.fault = lambda number, request: ("say", "a time.") if number <= 3 else ("status", 401)
     code, printed = sample_py(f"{API} --concurrency 1")
-    assert "check the key" in code and "\n" not in code
+    assert "check the key" in code
     assert len(rows_of(run / "samples/prompts.jsonl.part")) == 3
     endpoint.fault = lambda number, request: ("say", "another time.")
     assert sample_py(API)[0] == 0 and len(endpoint.requests) == 4 + 1
@@ -81,7 +81,7 @@ def test_a_refused_story_does_not_stop_the_others(endpoint, sample_py, run, tmp_
     path = run / "samples/prompts.jsonl"
     for n_requests in (40, 41):  # the refused one is asked for again
         code, printed = sample_py(f"{API} --concurrency 1")
-        assert "some requests failed" in code and "prompt_index 7" in code and "\n" not in code
+        assert "some requests failed" in code and "prompt_index 7" in code
         assert "incomplete: 1 failed" in printed.out and len(endpoint.requests) == n_requests
         rows = rows_of(path)
         assert len(rows) == 38 and 7 not in {row["prompt_index"] for row in rows}

@@ -14,7 +14,13 @@ from faulty_endpoint import refusal_of, serve
 
 from nanostories.files import read_json_lines
 from nanostories.generation import api_client
-from nanostories.generation.api_client import ApiClient, BadReply, RequestFailed, StopAsking
+from nanostories.generation.api_client import (
+    ApiClient,
+    BadReply,
+    Refused,
+    RequestFailed,
+    StopAsking,
+)
 
 KEY = "sk-secret-0123456789"
 # Dollars per million tokens; a reply of 100 and 10 tokens: $0.02.
@@ -107,6 +113,10 @@ def test_a_bad_reply_is_paid_and_is_none(ask, said, word):
     assert asked.spent == 0.02 == asked.replies[0].reply.dollars and len(asked.requests) == 1
 
 
+def test_the_most_covers_a_token_for_each_byte_and_the_longest_reply():
+    assert WORST >= (100 * len("question 0") + 1000 * 20) / 1e6
+
+
 @pytest.mark.parametrize("usage", [None, (None, 10), (0, 0)])
 def test_a_reply_without_token_counts_costs_the_most_that_it_may(ask, usage):
     assert ask(say("a time.", "stop", None, usage)).spent == WORST
@@ -125,6 +135,13 @@ def test_a_reply_without_token_counts_costs_the_most_that_it_may(ask, usage):
 def test_what_may_pass_is_asked_again(ask, fault, dollars):
     asked = ask(lambda number, _: fault if number == 1 else ("say", "x"))
     assert asked.replies[0].text == "x" and len(asked.requests) == 2 and asked.spent == dollars
+
+
+@pytest.mark.parametrize("status, n", [(400, 1), (403, 1), (422, 1), (408, 4), (429, 4), (503, 4)])
+def test_only_what_would_be_refused_again_is_refused(ask, status, n):
+    asked = ask(lambda *_: ("status", status, {"retry-after-ms": "1"}))
+    assert len(asked.requests) == n  # the first and RETRIES
+    assert isinstance(asked.replies[0], Refused) == (n == 1)
 
 
 @pytest.mark.parametrize("fault", [("drip", 0.05), ("hang",)])
@@ -238,8 +255,6 @@ OPENAI = api_client.OPENAI_URL
 def test_a_key_goes_only_to_the_url_that_it_was_given_with(
     variables, base_url, url, key, monkeypatch
 ):
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "JUDGE_API_KEY", "JUDGE_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
     for variable in variables.split():
         monkeypatch.setenv(*variable.split("="))
     assert api_client.find_endpoint("JUDGE", base_url) == (url, key)

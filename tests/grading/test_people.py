@@ -118,8 +118,8 @@ def test_a_person_grades_by_keyboard_and_loses_nothing(groups, chromium, tmp_pat
     kept = chromium.run("JSON.stringify(kept.grades)")
     first, second = json.loads(kept).values()
     assert list(first.values()) == [7, 10, 0, 5] and second == {"grammar": 3}
-    chromium.run("location.reload()")
-    chromium.wait_for("typeof place !== 'undefined' && place == 1")
+    chromium.call(chromium.page.reload)
+    assert chromium.run("[place, current]") == [1, 0]
     assert chromium.run("JSON.stringify(kept.grades)") == kept
     assert chromium.run("document.documentElement.scrollWidth") <= 360 and chromium.messages == []
     # On a phone, which has no keys: from the list of the last score
@@ -130,3 +130,23 @@ def test_a_person_grades_by_keyboard_and_loses_nothing(groups, chromium, tmp_pat
     })()""")
     grades = chromium.run("kept.grades[stories[1].key]")
     assert list(grades.values()) == [3, 10] and chromium.run("place") == 2
+
+
+SAVED = """new Promise((done) => {
+  HTMLAnchorElement.prototype.click = () => {};
+  URL.createObjectURL = (blob) => (blob.text().then(done), "");
+  save();
+})"""
+
+
+def test_the_file_that_the_page_saves_is_read(groups, chromium, tmp_path):
+    """Digits in the name, or with Ctrl, are no grades."""
+    chromium.open(write_page(groups, tmp_path))
+    chromium.run("$('name').focus()")
+    chromium.press(*"A B7")
+    chromium.run("document.activeElement.blur()")
+    chromium.press("Control+8", "7")
+    (tmp_path / "read-me.csv").write_text(chromium.run(SAVED))
+    (found,) = by_people(groups, tmp_path)
+    graded = [scores for own in found.grades.values() for scores in own if scores]
+    assert found.judge == "human:A_B7" and graded == [{"grammar": 7}]

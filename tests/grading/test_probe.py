@@ -2,7 +2,6 @@
 refuses."""
 
 import collections
-import csv
 import json
 import math
 import re
@@ -21,6 +20,7 @@ from nanostories.corpus.tokenizer import Tokenizer, gpt2
 from nanostories.generation.backends import LocalBackend
 from nanostories.grading.probes import PROBE_FILES, Probe, read_probes, result_tables
 from nanostories.results import load
+from nanostories.tables import read_table
 
 OURS = {path.stem: read_probes(path, path.stem) for path in PROBE_FILES}
 SILENT = tqdm(disable=True)
@@ -93,16 +93,15 @@ def answers_of(backend, probes: list[Probe], monkeypatch) -> list[dict]:
     return [vars(found) for found in probe.answers_of_model(model, "m", probes, 4, SILENT)]
 
 
-@pytest.mark.parametrize("prefix", ["<|endoftext|>", ""])
-def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path, prefix, monkeypatch):
+def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path, monkeypatch):
     model = model_to_probe()
-    save_hf(model, tmp_path, TOKENIZER, prompt_prefix=prefix)
+    save_hf(model, tmp_path, TOKENIZER)
     nats = read_by_transformers(tmp_path)
     probes = OURS["reasoning"][:12]
     for batch_size in (1, 50):
-        backend = LocalBackend(model, TOKENIZER, [TOKENIZER.end_of_text] * bool(prefix), batch_size)
+        backend = LocalBackend(model, TOKENIZER, [TOKENIZER.end_of_text], batch_size)
         for one, found in zip(probes, answers_of(backend, probes, monkeypatch)):
-            sums = [sum(nats(prefix + one.prompt, answer)) for answer in one.answers]
+            sums = [sum(nats(f"<|endoftext|>{one.prompt}", answer)) for answer in one.answers]
             right, *wrong = (total / len(text) for total, text in zip(sums, one.answers))
             lead = float(found["lead"])
             assert lead == pytest.approx(right - max(wrong), abs=2e-4)
@@ -128,15 +127,10 @@ def out(tmp_path):
     return tmp_path / "out"
 
 
-def table_of(path) -> list[dict]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_a_fixed_preference_scores_exactly_chance(out, probe_py):
     code, printed = probe_py("out", "--max_new_tokens", "3")
     assert code == 0 and (out / "probe.html").exists()
-    assert len(table_of(out / "probe.csv")) == sum(map(len, OURS.values()))
+    assert len(read_table(out / "probe.csv")) == sum(map(len, OURS.values()))
     result = load(out / "probe.json")
     tables = {table.facts["kind"]: table.rows for table in result.tables}
     _, fixed, chance = tables["shares"]
@@ -169,7 +163,7 @@ def test_plain_prompts_are_continued_and_not_judged(out, probe_py, tmp_path):
     flags = "--model out/fixed --prompts mine.txt more.txt --max_new_tokens 4"
     assert probe_py(flags)[0] == 0
     assert load(out / "fixed" / "probe-mine-more.json").tables == []
-    rows = table_of(out / "fixed" / "probe-mine-more.csv")
+    rows = read_table(out / "fixed" / "probe-mine-more.csv")
     assert [row["prompt"] for row in rows] == ["Once upon", HOSTILE, "There was"]
     assert all(row["fixed greedy"] and not row["fixed verdict"] for row in rows)
     assert HOSTILE not in (out / "fixed" / "probe-mine-more.html").read_text()
@@ -200,11 +194,11 @@ def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
     assert probe_py("out --prompts mine.jsonl --max_new_tokens 2 --out new/place")[0] == 0
     shares, *_ = load(tmp_path / "new" / "place" / "probe-mine.json").tables
     assert len(shares.rows) == 2  # no chance
-    first, _ = table_of(tmp_path / "new" / "place" / "probe-mine.csv")
+    first, _ = read_table(tmp_path / "new" / "place" / "probe-mine.csv")
     assert (first["right"], first["wrong"]) == (" <b>", " <i> | a b")
 
 
-def test_mistakes_get_one_line(out, probe_py, tmp_path):
+def test_mistakes_are_named(out, probe_py, tmp_path):
     far = {"prompt": "far " * 140 + "a", "right": " b", "wrong": [" c"]}
     (tmp_path / "long.jsonl").write_text(GOOD + json.dumps(far))
     (tmp_path / "empty").mkdir()
@@ -215,7 +209,7 @@ def test_mistakes_get_one_line(out, probe_py, tmp_path):
         ("--model out/fixed --prompts long.jsonl", "context"),
     ):
         code, printed = probe_py(flags)
-        assert word in code and "\n" not in code and printed.out == ""
+        assert word in code and printed.out == ""
     assert not list(tmp_path.rglob("probe*.*"))
 
 
@@ -232,5 +226,5 @@ def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
     (tmp_path / "mine.txt").write_text("Once upon\nOne day\n")
     endpoint.fault = lambda number, request: ("say", f"after {request['messages'][-1]['content']}")
     assert probe_py("--model api:teacher --prompts mine.txt")[0] == 0
-    rows = table_of(tmp_path / "out" / "api--teacher" / "probe-mine.csv")
+    rows = read_table(tmp_path / "out" / "api--teacher" / "probe-mine.csv")
     assert [row["api:teacher greedy"] for row in rows] == [" after Once upon", " after One day"]

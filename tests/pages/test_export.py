@@ -1,6 +1,5 @@
 """export.py, on the command line."""
 
-import dataclasses
 import json
 import shutil
 
@@ -9,7 +8,6 @@ from conftest import page_data
 from random_models import random_model, save_run, trained_on
 
 import export
-from model import GPTNeoConfig
 from nanostories.corpus.token_files import load_meta
 from nanostories.corpus.tokenizer import Tokenizer
 
@@ -44,13 +42,6 @@ def test_a_run_becomes_a_page(run, export_py, tmp_path):
     assert export_py(f"{run} --html {path} --title '<Tales>' --about 'Of <i>foxes'")[0] == 0
     assert len(page_data(path)["fields"]) == 4
     assert "<h1>&lt;Tales&gt;</h1>\n  <p>Of &lt;i&gt;foxes</p>" in path.read_text()
-
-
-def test_engine_js_and_transformers_know_all_settings():
-    """Another one would have to be added to engine.js and huggingface.py."""
-    shape = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size", "dropout"}
-    settings = {field.name for field in dataclasses.fields(GPTNeoConfig)}
-    assert settings == shape | {"scale_attention", "qkv_bias"}
 
 
 def test_transformers_files_come_back(run, export_py, tmp_path):

@@ -83,6 +83,12 @@ def test_the_page_measures_what_was_measured(chromium, tmp_path, monkeypatch):
         assert now == pytest.approx(before, abs=1e-3)
         assert tab == expected and is_there
         assert shown == [chromium.run(f"percent({figure})") for figure in now]
+    # of two at once the second stays; a story that is asked for meanwhile closes the lesson
+    chromium.run("Promise.all([openLesson(data.lessons[4]), openLesson(data.lessons[1])])")
+    assert chromium.run("tab") == "layers"
+    assert chromium.run("document.querySelector('#lesson h2').textContent") == "Lesson: Layers"
+    chromium.run("Promise.all([openLesson(data.lessons[4]), tell()])")
+    assert chromium.run("$('lesson').hidden")
     assert chromium.messages == []
 
 

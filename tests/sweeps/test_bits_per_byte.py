@@ -1,6 +1,7 @@
 """Bits per byte beside a naive scorer, and other architectures beside transformers."""
 
 import math
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -83,6 +84,22 @@ def test_bits_per_byte_equal_a_naive_scorer_over_transformers(other):
     (mean, _, _), by_windows = bits_per_byte(backend, STORIES).values()
     assert mean == pytest.approx(sum(bits) / n_bytes, abs=1e-4)
     assert by_windows == pytest.approx(naive(model, stream, 1, 48) / n_bytes, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name, old, new",
+    [
+        ("tokenizer.json", b"{", b""),
+        ("config.json", b'"hidden_size": 32', b'"hidden_size": 16'),
+        ("model.safetensors", b"model.norm", b""),
+    ],
+)
+def test_what_transformers_cannot_load_is_one_line(other, tmp_path, name, old, new):
+    shutil.copytree(other[0], tmp_path, dirs_exist_ok=True)
+    good = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(good.replace(old, new, 1))
+    with pytest.raises(UserError, match=r"transformers cannot load it: [^\n]+\Z"):
+        load_backend(open_model(f"hf:{tmp_path}"))
 
 
 def test_a_model_without_heads_is_one_line(tmp_path):

@@ -20,6 +20,7 @@ from nanostories.corpus.tokenizer import gpt2
 from nanostories.figures import save_figure
 from nanostories.files import read_json
 from nanostories.generation.samples_file import EVAL, read_rows, set_file
+from nanostories.grading.pairs import read_pairs
 from nanostories.results import load, to_text
 from nanostories.sweeps import lists, runner
 from nanostories.sweeps.measures import MEASURES
@@ -88,6 +89,7 @@ def in_process(quick, tmp_path):
     quick.setattr("nanostories.sweeps.measures.STORIES_READ", 20)
     quick.setattr("interpret.MIN_STORIES", 20)
     quick.setattr("probe.SENTENCE_TOKENS", 2)
+    quick.setattr("probe.read_pairs", lambda path: read_pairs(path)[::40])
     scale = replace(
         lists.SCALES["small"], config=str(config), highest_learning_rate=None, min_steps=1
     )

@@ -50,7 +50,7 @@ def test_every_list_has_runs_that_can_be(name, scale):
     listed, runs = EXPERIMENTS[name].runs(scale), planned(name, scale, 2)
     assert (runs or listed.models) and len({run.config.name for run in runs}) == len(runs)
     for run in runs:
-        assert run.config.out_dir == "out/x" and run.config.eval_interval <= 250
+        assert run.config.eval_interval <= 250
 
 
 def test_a_dry_run_shows_hours_and_commands_and_needs_no_data(tmp_path, command_line, monkeypatch):
@@ -81,6 +81,7 @@ def test_a_dry_run_shows_hours_and_commands_and_needs_no_data(tmp_path, command_
     "line, complaint",
     [
         ("memory --models=hf:x", "leave out --models"),
+        ("neurons --models=api:x", "looks into models"),
         ("heads --budgets=1e12", "--budgets"),
         ("heads --only_models=hf:x --steps=5", "--steps"),
         ("heads --dry_run --data=real", "not a corpus"),
@@ -89,17 +90,13 @@ def test_a_dry_run_shows_hours_and_commands_and_needs_no_data(tmp_path, command_
     ],
 )
 def test_mistakes_are_named(line, complaint, tmp_path, command_line):
-    code, said = command_line(experiments, tmp_path)(line)
-    (said,) = f"{said.err}{code}".removesuffix("2").splitlines()
-    assert complaint in said
+    assert complaint in command_line(experiments, tmp_path)(line)[0]
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_what_is_missing_is_named_before_anything_runs(name, tmp_path, command_line, monkeypatch):
     """Corpora and keys; not those that are there."""
-    for variable in ("OPENAI_API_KEY", "JUDGE_API_KEY", "OPENAI_BASE_URL", "JUDGE_BASE_URL"):
-        monkeypatch.delenv(variable, raising=False)
     call = command_line(experiments, tmp_path)
     published = f"{name} --scale=published"
     said = call(f"{published} --dry_run --grade='--judge gpt'")[1].out

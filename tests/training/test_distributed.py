@@ -1,31 +1,20 @@
 """Many devices: any number of processes trains the same run, and stops, ends and fails as one."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-import torch
 from conftest import ROOT, arguments, assert_same_curve
 from forks import fork_ranks
 
 from nanostories.checkpoints.checkpoint import load_checkpoint
 from nanostories.training.config import TrainConfig
-from train import train
+from nanostories.training.distributed import Ranks
+from train import make_builtin, train
 
-# together they are too many for two cores
-pytestmark = pytest.mark.usefixtures("quick", "one_thread")
-
-
-@pytest.fixture
-def one_thread():
-    """As each of the ranks has: the last bits depend on it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def exit_codes(said: list[str]) -> list[str]:
@@ -46,12 +35,15 @@ def test_the_same_run_on_two_processes_that_stop_together_and_then_on_four(confi
     assert_same_curve(run, reference)
 
 
-def test_machines_that_share_a_disk_share_a_built_in_corpus(config, tmp_path):
-    """Two machines of one process each: both are the first on theirs."""
-    changes = dict(data="builtin", data_dir=tmp_path / "data", max_steps=2)
-    said = fork_ranks(2, arguments(config | changes), tmp_path / "said", machines=2)
-    assert exit_codes(said) == ["0", "0"], said
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["builtin"]
+def test_of_machines_that_share_a_disk_one_makes_the_corpus(config, monkeypatch):
+    """Both ranks are the first on theirs, and wait for it."""
+    done = []
+    made = subprocess.CompletedProcess([], 0)
+    monkeypatch.setattr("train.subprocess.run", lambda *_, **__: done.append("made") or made)
+    monkeypatch.setattr(Ranks, "barrier", lambda ranks: done.append(ranks.rank))
+    for rank in (0, 1):
+        make_builtin(TrainConfig(**config | {"data": "builtin"}), Ranks(rank, 2))
+    assert done == ["made", 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -77,13 +69,15 @@ def test_torchrun_itself(config, tmp_path):
     command = [*torchrun, ROOT / "train.py", *arguments(config | {"max_steps": 10**6})]
     said = tmp_path / "said"
     with said.open("w") as output:
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
-        while not (run / "ckpt.pt").exists():
-            assert process.poll() is None, said.read_text()
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+        try:
+            while not (run / "ckpt.pt").exists():
+                assert process.poll() is None, said.read_text()
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+        finally:
+            process.kill()
     text = said.read_text()
     assert text.count("Stopped and saved") == 1 and "train.py, process" not in text, text
     assert load_checkpoint(run / "ckpt.pt")["step"] >= 10
