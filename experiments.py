@@ -113,7 +113,7 @@ def parse_arguments() -> argparse.Namespace:
         type=shlex.split,
         default=[],
         metavar="FLAGS",
-        help='for each sample.py, such as "--n 10"',
+        help='for each sample.py, such as "--n 10"; a flag by itself: --sample=--raw',
     )
     parser.add_argument(
         "--grade",
@@ -128,7 +128,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def main():
     args = parse_arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs ignore the first
+        signal.signal(number, signal.default_int_handler)
     with one_line_errors("experiments.py", interrupted="run the same command to resume"):
         run_experiment(args)
 
@@ -137,7 +138,7 @@ def run_experiment(args: argparse.Namespace) -> None:
     """Plans the runs, trains those that are not finished, measures and tabulates all that are."""
     # here, so that --help need not wait for torch
     from nanostories.sweeps import results, runner
-    from nanostories.sweeps.measures import Settings, commands
+    from nanostories.sweeps.measures import Settings
     from nanostories.sweeps.plan import plan_runs
 
     experiment = EXPERIMENTS[args.experiment]
@@ -166,8 +167,13 @@ def run_experiment(args: argparse.Namespace) -> None:
 
     directory.mkdir(parents=True, exist_ok=True)
     failed = []
+    problems = []
     if listed.trains:
-        failed = runner.train_all(runs, directory / "experiment.log")
+        log = directory / "experiment.log"
+        failed = runner.train_all(runs, log)
+        if failed:
+            n_failed = f"{len(failed)} of {len(runs)} runs failed"
+            problems.append(f"{n_failed} ({', '.join(failed)}), see {log}")
     finished = [run for run in runs if run.config.name not in failed]
     data, _ = corpora[experiment.data]
     subjects = find_subjects(listed, finished, experiment, directory, data)
@@ -180,19 +186,25 @@ def run_experiment(args: argparse.Namespace) -> None:
         memory_limit=args.memory_limit,
     )
     if subjects:
-        todo = commands(experiment.measures, subjects, settings)
-        # Stories first: results that are older than these are made again
-        for command in sorted(todo, key=lambda command: command.result is not None):
-            if not runner.is_current(command):
-                runner.call(command.arguments)
+        problems += measure(experiment, subjects, settings)
         results.show(args.experiment, experiment, subjects, settings)
         wrote = f"wrote {directory}/experiment.json, .csv and .png"
         print(f"\n{wrote}; next: python report.py {args.out_dir}")
-    if failed:
-        raise UserError(
-            f"{len(failed)} of {len(runs)} runs failed ({', '.join(failed)}), see"
-            f" {directory / 'experiment.log'}; the same command retries them"
-        )
+    if problems:
+        raise UserError(f"{'; '.join(problems)}; the same command retries them")
+
+
+def measure(experiment: Experiment, subjects: Sequence, settings) -> list[str]:
+    """Calls the commands whose results are not there yet. Returns a line for each that failed."""
+    from nanostories.sweeps import measures, runner
+
+    problems = []
+    todo = measures.commands(experiment.measures, subjects, settings)
+    # Stories first: results that are older than these are made again
+    for command in sorted(todo, key=lambda command: command.result is not None):
+        if not runner.is_current(command) and runner.call(command.arguments):
+            problems.append(f"{command.arguments[0]} failed, see above")
+    return list(dict.fromkeys(problems))
 
 
 # ---- The runs or models of a list ----
@@ -206,6 +218,8 @@ def choose_runs(experiment: Experiment, args: argparse.Namespace) -> Runs:
     looks_inside = not {"heads", "neurons"}.isdisjoint(experiment.measures)
     if looks_inside and any(name.startswith("api:") for name in models):
         raise UserError(f"{args.experiment} looks into models, which an api: model does not allow")
+    if len(args.prompts) > 1 and not {"scores", "instruct"}.isdisjoint(experiment.measures):
+        raise UserError("--prompts: name one file, as its stories are scored as one set")
     if args.only_models:
         listed = Runs({}, prompts=listed.prompts)
     if (args.steps and not listed.steps) or (args.budgets and not listed.budgets):
@@ -260,8 +274,8 @@ def make_corpus(path: Path, dry_run: bool) -> None:
         made = f"make it of your stories by {command} (docs/data.md)"
         raise UserError(f"missing: {path}; {made}, or give --data")
     print(f"missing: {path}, which is made first by {command}")
-    if not dry_run:
-        call(["prepare.py", *flags])
+    if not dry_run and call(["prepare.py", *flags]):
+        raise UserError(f"{command} failed: see above")
 
 
 def only(patterns: Sequence[str], runs: Sequence) -> list:

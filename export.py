@@ -12,7 +12,7 @@ Python.
 
 from pathlib import Path
 
-from nanostories.cli import Parser, one_line_errors
+from nanostories.cli import Parser, UserError, one_line_errors
 from nanostories.corpus.tokenizer import END_OF_TEXT
 from nanostories.files import write_bytes
 
@@ -55,8 +55,11 @@ def main():
 
 def export_files(backend, directory: Path) -> None:
     """backend: a LocalBackend"""
+    from nanostories.checkpoints.checkpoint import checkpoint_file
     from nanostories.checkpoints.huggingface import save_hf
 
+    if checkpoint_file(directory).is_file():
+        raise UserError(f"{directory}: a run, which has a config.json of its own; name another")
     end = END_OF_TEXT if backend.prefix else ""
     save_hf(backend.model, directory, backend.tokenizer, end)
     loader = f"transformers.AutoModelForCausalLM.from_pretrained('{directory}')"

@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nanostories.cli import Parser, UserError, one_line_errors, positive
+from nanostories.corpus.token_files import load_meta
 from nanostories.files import append_json, lock, read_json_lines
 from nanostories.generation.samples_file import result_name
 from nanostories.grading.chat_judge import ChatJudge, read_question
@@ -78,8 +79,8 @@ def parse_arguments() -> argparse.Namespace:
         "--prompts",
         type=positive,
         metavar="N",
-        help="grade only the stories of the first N prompts (default: all); --controls need at"
-        f" least {FEWEST_PROMPTS} to tell whether a judge can be trusted",
+        help="grade only the stories of the first N prompts (default: all); with fewer than"
+        f" {FEWEST_PROMPTS}, --controls seldom tell whether a judge can be trusted",
     )
     parser.add_argument(
         "--dry_run",
@@ -111,6 +112,8 @@ def parse_arguments() -> argparse.Namespace:
 def grade_runs(args: argparse.Namespace) -> None:
     """The runs' stories, in groups that share their prompts; each judge's scores of each group;
     tables and a picture."""
+    if args.data:
+        load_meta(args.data)  # UserError: no corpus
     runs, directory = read_runs(args.directories, args.set, args.prompts, args.out)
     groups = group_runs(runs, args.data)
     if args.controls and not any(group.controls[TRUE_ENDING] for group in groups):
@@ -213,6 +216,10 @@ def by_likelihood(
     for name, judged in graded_by.items():
         judge = LikelihoodJudge(name)
         for group in judged:
+            if not group.corpus or not group.corpus.exists():
+                print(
+                    f"{group.title}: without consistency, as their corpus is not here; name --data"
+                )
             sources = group.sources() | group.controls
             stories = itertools.chain.from_iterable(sources.values())
             scores = judge.grade(stories, group.corpus, cache)

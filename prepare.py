@@ -140,7 +140,7 @@ def parse_args() -> argparse.Namespace:
 def mistakes(args: argparse.Namespace) -> list[tuple[object, str]]:
     """(whether it was made, what to say) of flags that contradict each other"""
     files = args.input + args.val
-    has_text_files = any(path.is_dir() or ".txt" in path.suffixes for path in files)
+    has_text_files = any(path.is_dir() or ".txt" in path.name.lower() for path in files)
     with_headers = args.headers or args.corpus in HEADERS
     name_rule = (
         "must begin with a letter, a digit or _, and have only these, - and . (with --input it is"
@@ -192,11 +192,14 @@ def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
                 beginning = " ".join(story.split())[:40]
             lengths[path].append(len(story))
             yield story
-        if len(paths) <= SHOWN_FILES and lengths[path]:
+        if len(paths) > SHOWN_FILES:
+            continue
+        facts = ""
+        if lengths[path]:
             median = int(np.median(lengths[path]))
-            sizes = f"median {median:,} characters, longest {max(lengths[path]):,}"
-            begins = f"first: {beginning} …"
-            tqdm.write(f"{path}: {len(lengths[path]):,} stories, {sizes}; {begins}")
+            facts = f", median {median:,} characters, longest {max(lengths[path]):,}"
+            facts += f"; first: {beginning} …"
+        tqdm.write(f"{path}: {len(lengths[path]):,} stories{facts}")
     if len(paths) > SHOWN_FILES:
         fewest = min(paths, key=lambda path: len(lengths[path]))
         most = max(paths, key=lambda path: len(lengths[path]))

@@ -57,6 +57,7 @@ from nanostories.variants.contrastive import Contrastive, sentence_ends
 EVAL_BATCH_SIZE = 32  # windows in a batch of an evaluation, unless batch_size is smaller
 EXAMPLE_WORDS = ("hide, fox, little", "jump, frog, red")  # where no header asks for words
 FEW_STEPS = 400  # after fewer, even a small model knows hardly more than frequent words
+MEMORY_ERRORS = ("can't allocate memory", "not enough memory", "out of memory")
 RESUME_HINT = "--resume continues from the last checkpoint, if there is one"
 # (inputs, targets), (B, T) each -> mean loss in nats
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -109,6 +110,10 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             last_step = state.step if resume else None
             cleanup.enter_context(run_directory.open_run_directory(run, vars(config), last_step))
             print_settings(run, state, ranks)
+            if state.finished and state.fraction_done == 1:
+                steps = f"{state.step:,} of {config.max_steps:,} steps"
+                remedy = "a larger --max_steps or --max_minutes continues it"
+                print(f"finished before: {steps}, {state.seconds / 60:.1f} minutes; {remedy}")
             if config.start_from and not resume:
                 print(f"{config.start_from}: val_loss {evaluate(state)['val_loss']:.5f}")
         should_stop = cleanup.enter_context(stop_signal(ranks))
@@ -124,7 +129,6 @@ def train_loop(
 ) -> bool:
     """Trains until the run is finished or told to stop; returns whether it is finished."""
     config = state.config
-    is_first_rank = batches.ranks.rank == 0
     state.model.train()
     # At least one step: the bigrams of a short run may have taken all of its time
     done = state.fraction_done if state.step else 0.0
@@ -140,21 +144,30 @@ def train_loop(
         done = state.fraction_done
         state.finished = done >= 1
         keep = run_directory.checkpoint_due(config.keep_checkpoints, done_before, done)
-        evaluating = keep or state.finished or state.step % config.eval_interval == 0
-        if evaluating or state.step % config.log_interval == 0:
+        if keep or state.finished or state.step % config.eval_interval == 0:
+            evaluate_and_save(state, log, done, lr, keep)
+        elif state.step % config.log_interval == 0:
             log.wait_and_check()
-            losses = {}
-            if evaluating and is_first_rank:
-                losses = evaluate(state)
-            # Before ckpt.pt, so that a resumed run cannot miss this row
-            row = log.write_row(done, lr, losses)
-            if evaluating and is_first_rank:
-                save(log.run, state, row, losses["val_loss"], keep)
+            log.write_row(done, lr, {})
     if not state.finished:
         log.wait_and_check()
-        if is_first_rank:
+        if batches.ranks.rank == 0:
             save_checkpoint(log.run / "ckpt.pt", state.for_resuming())
     return state.finished
+
+
+def evaluate_and_save(
+    state: TrainingState, log: TrainingLog, done: float, lr: float, keep: bool
+) -> None:
+    """done: fraction of the run; keep: also the weights of this step"""
+    log.wait_and_check()
+    losses = {}
+    if log.ranks.rank == 0:
+        losses = evaluate(state)
+    # Before ckpt.pt, so that a resumed run cannot miss this row
+    row = log.write_row(done, lr, losses)
+    if losses:
+        save(log.run, state, row, losses["val_loss"], keep)
 
 
 # ---- A step, an evaluation ----
@@ -316,16 +329,18 @@ def make_builtin(config: TrainConfig, ranks: Ranks) -> None:
 def require_same_corpus(corpus: Corpus, config: TrainConfig, checkpoint: dict) -> None:
     """UserError if a run that is resumed was trained on another corpus, or the source of its
     weights has another vocabulary."""
+    run = Path(config.out_dir, config.name)
     # The source of --start_from has no checksum: it may have learned other stories
     if checkpoint.get("data_sha256", corpus.sha256) != corpus.sha256:
         problem = f"was trained on different data from what {config.data} holds now"
         remedy = "train a new run, without --resume"
         own = find_training_corpus(checkpoint)
         if own:
-            remedy = f"its own is now --data={own.name} --data_dir={own.parent}"
+            place = f"--data={own.name} --data_dir={own.parent}"
+            remedy = f"its own is there: python train.py --resume {run} {place}"
         raise UserError(f"{config.name} {problem}; {remedy}")
     if checkpoint["vocabulary"] != corpus.tokenizer.vocabulary:
-        source = config.start_from or Path(config.out_dir, config.name)
+        source = config.start_from or run
         problem = f"data={config.data} has a different vocabulary from {source}"
         remedy = f"prepare it under another name with --vocabulary_of {source}"
         raise UserError(f"{problem}; {remedy}")
@@ -377,9 +392,9 @@ def remark_on(run: Path) -> None:
 def remedy_for(error: RuntimeError | MemoryError, config: TrainConfig, ranks: Ranks) -> str | None:
     """What happened, and what to do, if the error is no fault of this code; None for any other."""
     reason = str(error).partition("\n")[0]
-    # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, a plain RuntimeError on a CPU.
+    # Out of memory is a plain RuntimeError on a CPU and on a Mac's GPU.
     is_memory_error = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-    if is_memory_error or "can't allocate memory" in str(error):
+    if is_memory_error or any(text in str(error) for text in MEMORY_ERRORS):
         share = config.windows_per_step // ranks.size
         n = largest_divisor(share, config.batch_size)  # of windows that Batches reads at once
         if n == 1:

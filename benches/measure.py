@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from nanostories.cli import UserError
 from nanostories.device import set_up_device
 from nanostories.kernels.cpu_features import instruction_set
 from nanostories.training.run_directory import read_log
@@ -36,14 +37,17 @@ def peer_dtypes() -> list[str]:
 def train(config: Path, settings: dict, run: Path) -> dict[str, str]:
     """The last row of the log of a training by train.py, in a process of its own; the run stays."""
     flags = [f"--{name}={value}" for name, value in settings.items()]
-    flags += [f"--name={run.name}", f"--out_dir={run.parent}"]
+    flags += [f"--name={run.name}", f"--out_dir={run.parent}", f"--device={DEVICE}"]
     run_command("train.py", config, *flags)
     return read_log(run / "log.csv")[-1]
 
 
 def run_command(script: str, *args) -> None:
     """Its output goes to standard error: on standard output, the result comes alone."""
-    subprocess.run([sys.executable, ROOT / script, *args], check=True, stdout=2)
+    try:
+        subprocess.run([sys.executable, ROOT / script, *args], check=True, stdout=2)
+    except subprocess.CalledProcessError:
+        raise UserError(f"{script} failed: see above") from None
 
 
 def alternating_medians(contestants: dict[str, Contestant], rounds: int) -> dict[str, float]:

@@ -17,6 +17,7 @@ from scipy.stats import ttest_rel
 
 from benches import measure
 from nanostories import results
+from nanostories.cli import UserError
 
 SETTINGS = {
     "data": "real",
@@ -31,6 +32,8 @@ SETTINGS = {
 def bench(rounds=3, configs=(measure.ROOT / "configs" / "cpu.py",)):
     os.environ["OMP_NUM_THREADS"] = "2"
     reached = {config.stem: [] for config in configs}  # bits per byte, one for each seed
+    if len(reached) < len(configs):
+        raise UserError("--config: runs have the names of their configs, so these must differ")
     figures = {}
     for seed in range(rounds):
         for config in configs:

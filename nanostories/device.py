@@ -38,7 +38,9 @@ def set_up_device(name: str = "auto", local_rank: int | None = None) -> torch.de
     # of $NANOSTORIES_ISA; the libraries read them when they first compute
     os.environ.update(cpu_features.instruction_set().limits)
     if name == "auto":
-        name = "mps" if torch.backends.mps.is_available() else "cpu"
+        name = "cpu"
+        if torch.backends.mps.is_available() and local_rank is None:
+            name = "mps"
         if torch.cuda.is_available():
             name = "cuda"
     allowed = r"cpu|mps|cuda(:\d+)?"

@@ -79,12 +79,13 @@ def save(
     for source in sources:
         checksums[os.path.relpath(source, path.parent)] = sha256_of(source)
     found = Result(command, list(tables), list(warnings), checksums, sys.argv[1:])
-    write_json(path, {"format": FORMAT} | without_nan(asdict(found)))
-    result = load(path)  # plain types, as everybody else will read it
     if figure:
         from nanostories.figures import save_figure  # here, as matplotlib is slow to import
 
         save_figure(figure, path.with_suffix(".png"))
+    # last: where it is, all is there
+    write_json(path, {"format": FORMAT} | without_nan(asdict(found)))
+    result = load(path)  # plain types, as everybody else will read it
     if is_shown:
         print(to_text(result), flush=True)
     return result

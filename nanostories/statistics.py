@@ -34,8 +34,8 @@ def estimate(values: np.ndarray, share: bool = False, chance: float = 0.0) -> Es
     """The mean of the values of prompts: scores, differences of two models, or shares (of stories
     that are right, of wins; a tie is half a win).
 
-    Student's t over prompts. A share gets one success and one failure more (Agresti and Coull,
-    1998), so that 50 of 50 is not ± 0. Simulated coverage: LOG.md, "Intervals"."""
+    Student's t over prompts. A share gets one success and one failure more (Agresti and Caffo,
+    2000), so that 50 of 50 is not ± 0. Simulated coverage: LOG.md, "Intervals"."""
     values = np.asarray(values, dtype=float)
     n = len(values)
     mean = values.mean()

@@ -54,6 +54,8 @@ def load_tensors(path: Path) -> dict:
         return dict(torch.load(path, map_location="cpu", weights_only=True))
     except UNREADABLE as error:
         reason = "cut short, damaged, of a torch before 1.6, or with code in it"
+        if isinstance(error, PermissionError):
+            reason = "permission denied"
         raise UserError(f"{path}: not a readable weights file ({reason})") from error
 
 
@@ -72,11 +74,12 @@ def load_checkpoint(path: str | Path) -> dict:
     run = Path(path)
     path = checkpoint_file(run)
     if not path.is_file():
+        directory = run.parent if run.suffix == ".pt" else run
         problem = "no such run"
-        if run.is_dir():
-            problem = "no checkpoint in it (train.py writes one at its first evaluation)"
+        if directory.is_dir():
+            problem = f"no {path.name} in it (train.py saves at its first evaluation)"
         runs = ", ".join(map(str, runs_below("out"))) or "none"
-        raise UserError(f"{run}: {problem}; runs in out/: {runs}")
+        raise UserError(f"{directory}: {problem}; runs in out/: {runs}")
     checkpoint = load_tensors(path)
     if checkpoint.get("format") != CHECKPOINT_FORMAT:
         raise UserError(

@@ -183,14 +183,15 @@ HF_MASKS = re.compile(r"h\.\d+\.attn\.(attention\.)?(masked_)?bias")
 
 def hf_tensors(model: GPTNeo) -> dict[str, Tensor]:
     """Our weights by their names in transformers, as views: copying into them loads the model."""
-    names = HF_NAMES[model_type_of(model.config)]
+    model_type = model_type_of(model.config)
+    names = HF_NAMES[model_type]
     tensors = {}
     for our_name, tensor in model.named_parameters():
         name = ".".join(names.get(part, part) for part in our_name.split("."))
-        if "qkv" in name:
+        if model_type == "gpt_neo" and ".qkv." in our_name:
             for letter, weight in zip("qkv", tensor.chunk(3)):
                 tensors[name.replace("qkv", f"attn.attention.{letter}_proj")] = weight
-        elif model.config.qkv_bias and name.startswith("h."):
+        elif model_type == "gpt2" and name.startswith("h."):
             tensors[name] = tensor.t()  # GPT-2 stores matrices transposed
         else:
             tensors[name] = tensor

@@ -86,10 +86,10 @@ def label_of(path: Path, base: Path) -> str:
 def open_model(name: str = "", checkpoint: str = "best") -> Model:
     """name: "" for the newest run in out/. checkpoint: as in --checkpoint, of a run: "best",
     "last" or a step that it kept."""
-    models = open_models(name, checkpoint)
     if checkpoint == "all":
         raise UserError("--checkpoint all: this command takes one checkpoint")
-    return models[0]
+    (model,) = open_models(name, checkpoint)
+    return model
 
 
 def open_models(name: str = "", checkpoint: str = "best") -> list[Model]:

@@ -102,11 +102,16 @@ def files_in(paths: Iterable[Path]) -> list[Path]:
         if not path.is_dir():
             files.append(path)
             continue
-        found = [file for file in sorted(path.rglob("*")) if file.name.endswith(ENDINGS)]
+        found = [file for file in sorted(path.rglob("*")) if may_have_stories(file)]
         if not found:
             raise UserError(f"{path}: no file in it ends in {', '.join(ENDINGS)}")
         files += found
     return files
+
+
+def may_have_stories(path: Path) -> bool:
+    is_hidden = path.name.startswith(".")  # such as a Mac's ._tales.txt
+    return path.name.lower().endswith(ENDINGS) and path.is_file() and not is_hidden
 
 
 def read_files(
@@ -124,7 +129,7 @@ def read_files(
     the stories' column; of those that a row has, the first counts.
     """
     for path in paths:
-        name = path.name.removesuffix(".gz")
+        name = path.name.lower().removesuffix(".gz")
         if name.endswith(".txt"):
             yield from text_stories(path, errors, split_on)
             continue
@@ -134,7 +139,7 @@ def read_files(
             rows = json_array(path)
         elif name.endswith((".csv", ".tsv")):
             rows = csv_rows(path)
-        elif path.suffix == ".parquet":
+        elif name.endswith(".parquet"):
             rows = parquet_rows(path, columns)
         else:
             raise UserError(f"{path}: unknown format; its name must end in {', '.join(ENDINGS)}")
@@ -155,7 +160,7 @@ def text_stories(path: Path, errors: str, split_on: re.Pattern | None) -> Iterat
 
 def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[str]:
     """The file's text, split at each separator; the last piece only if it is not blank."""
-    open_file = gzip.open if path.suffix == ".gz" else open
+    open_file = gzip.open if path.suffix.lower() == ".gz" else open
     rest = ""
     try:
         with open_file(path, "rb") as file:
@@ -181,7 +186,7 @@ def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[s
 
 
 def first_bad_byte(path: Path) -> str:
-    open_file = gzip.open if path.suffix == ".gz" else open
+    open_file = gzip.open if path.suffix.lower() == ".gz" else open
     with open_file(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -215,14 +220,19 @@ def json_array(path: Path) -> Iterator[tuple[str, dict]]:
 
 def csv_rows(path: Path) -> Iterator[tuple[str, dict]]:
     """("row 7", its cells by the names in the first line), separated by commas, semicolons or
-    tabs"""
+    tabs. UserError if a row has more cells, as a comma of its story may have cut it."""
     # Lines end where the file says, also inside quotes.
     lines = (line + "\n" for line in split_file(path, "\n"))
     names = next(lines, "")
     delimiter = max(",;\t", key=names.count)
+    if ".tsv" in path.name.lower():  # of one column, perhaps
+        delimiter = "\t"
     rows = csv.DictReader(itertools.chain([names], lines), delimiter=delimiter)
     try:
         for number, row in enumerate(rows, 1):
+            if any(row.get(None, [])):
+                problem = f"row {number} has more cells than the first line"
+                raise UserError(f"{path}: {problem}; cells that contain {delimiter!r} need quotes")
             yield f"row {number}", row
     except csv.Error as error:  # such as a cell of more than 131,072 characters
         raise UserError(f"{path}: not CSV that can be read ({error})") from None

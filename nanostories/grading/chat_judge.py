@@ -69,15 +69,23 @@ class Question:
         if not any("{instruction}" in turn for turn in self.turns):
             values["{beginning}"] = story.prompt  # so the instruction is shown there
         fields = "|".join(map(re.escape, values))
-        kept = r"\1" if story.instruction else ""  # of lines that begin with IF_TOLD
         texts = []
         for turn in self.turns:
-            turn = re.sub(rf"(?m)^{re.escape(IF_TOLD)}(.*\n?)", kept, turn)
-            if not story.instruction:
-                paragraphs = turn.split("\n\n")
-                turn = "\n\n".join(x for x in paragraphs if "{instruction}" not in x)
+            turn = told(turn) if story.instruction else untold(turn)
             texts.append(re.sub(fields, lambda field: values[field[0]], turn))
         return texts
+
+
+def told(turn: str) -> str:
+    return re.sub(f"(?m)^{re.escape(IF_TOLD)}", "", turn)
+
+
+def untold(turn: str) -> str:
+    """Without the lines and the paragraph for stories with an instruction."""
+    lines = turn.splitlines(keepends=True)
+    turn = "".join(line for line in lines if not line.startswith(IF_TOLD))
+    paragraphs = turn.split("\n\n")
+    return "\n\n".join(text for text in paragraphs if "{instruction}" not in text)
 
 
 def read_question(name: str) -> Question:
@@ -129,9 +137,9 @@ def read_reply(text: str, names: Sequence[str] = ()) -> dict[str, float]:
     scores = {name: checked(name, by_lower_name.get(name.lower())) for name in names}
     if not scores:
         raise UserError("no number in it")
-    letter = str(by_lower_name.get("age_group", ""))[:1].upper()
-    if letter in AGES:
-        scores["age"] = AGES[letter]
+    group = re.match(r"\W*([A-F])\b", str(by_lower_name.get("age_group", "")).upper())
+    if group:
+        scores["age"] = AGES[group[1]]
     return scores
 
 
@@ -182,7 +190,10 @@ class ChatJudge:
         """Asks for what the cache lacks. StopAsking if asking must stop; all replies that were paid
         for are in the cache then, too."""
         missing = self.missing(stories)
-        random.Random(0).shuffle(missing)  # so that a budget that runs out does not favor a run
+        # A budget that runs out favors no run, and leaves whole prompts graded.
+        random.Random(0).shuffle(missing)
+        order = {prompt: i for i, prompt in enumerate(dict.fromkeys(x.prompt for x, _ in missing))}
+        missing.sort(key=lambda job: order[job[0].prompt])
         problems = []
         with tqdm(desc=f"{self.name} grades", total=len(missing), disable=None, delay=1) as bar:
             for _, problem in self.client.map(lambda job: self.ask(*job), missing):

@@ -57,13 +57,13 @@ class Comparison:
         stories = self.group.sources() | self.group.controls
         found = {}
         for source, grades in self.grades.items():
-            values = {}
+            by_prompt = {prompt: [] for prompt in self.group.prompts}
             for story, scores in zip(stories[source], grades):
-                for name, value in (scores or {}).items():
-                    values.setdefault(name, {}).setdefault(story.prompt, []).append(value)
-            for name, by_prompt in values.items():
-                means = [np.mean(by_prompt.get(prompt, np.nan)) for prompt in self.group.prompts]
-                found.setdefault(name, {})[source] = np.array(means)
+                by_prompt[story.prompt].append(scores)
+            for name in dict.fromkeys(itertools.chain.from_iterable(filter(None, grades))):
+                means = np.array([mean_score(each, name) for each in by_prompt.values()])
+                if np.isfinite(means).any():
+                    found.setdefault(name, {})[source] = means
         return found
 
     # ---- Tests of the judge ----
@@ -160,10 +160,9 @@ class Comparison:
     def pairs(self) -> Iterator[tuple[str, str]]:
         """The runs that are compared: those that were sampled alike, not the judge's own; and each
         with the true endings of its prompts."""
-        if not self.failures_differ:
-            for a, b in itertools.combinations(self.compared, 2):
-                if not different_settings([a, b]):
-                    yield a.name, b.name
+        for a, b in itertools.combinations(self.compared, 2):
+            if not different_settings([a, b]):
+                yield a.name, b.name
         if self.judge:
             for run in self.compared:
                 yield run.name, TRUE_ENDING
@@ -172,12 +171,6 @@ class Comparison:
     def n_failed(self) -> int:
         """How many gradings failed."""
         return sum(scores is None for scores in itertools.chain(*self.grades.values()))
-
-    @property
-    def failures_differ(self) -> bool:
-        """Whether more gradings of some runs failed than of others: what is left is not alike."""
-        counts = [self.grades[run.name].count(None) for run in self.compared]
-        return len(set(counts)) > 1
 
     @cached_property
     def differences(self) -> list[dict]:
@@ -229,11 +222,11 @@ class Comparison:
                 f"{self.judge} wrote the stories of {', '.join(sorted(self.own))}: without another"
                 " judge, runs are not compared with each other, only with true endings"
             )
-        if self.failures_differ:
+        if self.n_failed:
             yield (
-                f"{self.judge} graded more stories of some runs than of others, so runs are not"
-                " compared; the same command asks for the others again (with a larger --max_cost"
-                " if that was spent)"
+                f"{self.judge} has not graded {self.n_failed} stories, so their prompts are left"
+                " out; the same command asks for them again (with a larger --max_cost if that was"
+                " spent)"
             )
         n = len(self.group.prompts)
         with_more = [run.name for run in self.group.runs if len(run.prompts) > n]
@@ -277,6 +270,12 @@ class Comparison:
                 f"{score}: {self.judge} scores {', '.join(runs)} above true endings: no merit, as"
                 " judges like likely text"
             )
+
+
+def mean_score(gradings: Sequence[dict[str, float] | None], name: str) -> float:
+    """Of a prompt's completions; NaN if a grading failed, as the others may not be like it."""
+    values = [scores[name] for scores in gradings if scores and name in scores]
+    return np.mean(values) if values and None not in gradings else np.nan
 
 
 def paired(sources: Mapping[str, np.ndarray], a: str, b: str) -> tuple[np.ndarray, np.ndarray]:

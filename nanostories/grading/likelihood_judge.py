@@ -198,4 +198,7 @@ def is_of_corpus(run: Run, corpus: Path | None) -> bool:
     """Whether its bits per byte are of these stories, in any vocabulary."""
     if bits_per_byte(run) is None:
         return False
-    return text_identity(run.corpus) == text_identity(corpus)
+    try:
+        return text_identity(run.corpus) == text_identity(corpus)
+    except UserError:  # another one has its name now
+        return False

@@ -145,7 +145,7 @@ def pairs_figure(table: Table):
     axes.imshow(cells[:, :, 0], cmap="RdBu", vmin=-0.3, vmax=1.3, aspect="auto")
     for (y, x), share in np.ndenumerate(cells[:, :, 0]):
         _, low, high = cells[y, x]
-        color = "gray" if low <= CHANCE <= high else "black"
+        color = "black" if high < CHANCE or low > CHANCE else "gray"
         axes.text(x, y, f"{share:.0%}", ha="center", va="center", color=color)
     axes.set_xticks(range(len(models)), models, rotation=30, ha="right")
     axes.set_yticks(range(len(rows)), [row["phenomenon"] for row in rows])

@@ -70,8 +70,8 @@ def by_people(groups: Sequence[Group], directory: Path) -> list[Comparison]:
 
 # ---- Do judges agree? ----
 def agreement(comparisons: Sequence[Comparison]) -> Table:
-    """Rank correlation (Spearman's) of each pair of judges, people and models alike, on the stories
-    that both have graded."""
+    """Rank correlation (Spearman's) of each pair of judges, people and models alike, on the runs'
+    stories that both have graded."""
     rows = []
     for name, by_judge in values_by_judge(comparisons).items():
         for first, second in itertools.combinations(by_judge, 2):
@@ -99,9 +99,9 @@ def values_by_judge(comparisons: Sequence[Comparison]) -> dict:
     for comparison in comparisons:
         if not comparison.judge:  # the metrics
             continue
-        stories = comparison.group.sources() | comparison.group.controls
-        for source, grades in comparison.grades.items():
-            for story, scores in zip(stories[source], grades):
+        # not of controls: that spoiled endings are worse says nothing about models
+        for source, stories in comparison.group.sources().items():
+            for story, scores in zip(stories, comparison.grades[source]):
                 for name, value in (scores or {}).items():
                     by_judge = found.setdefault(name, {})
                     by_judge.setdefault(comparison.judge, {})[story] = value

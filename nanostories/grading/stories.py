@@ -134,11 +134,12 @@ def read_runs(
                 f"{directory}: no such directory; name a run, or a directory of runs such as out/"
             )
     results_directory = out or Path(os.path.relpath(common_directory(directories)))
-    found = set()
+    found = {}  # by their real paths, as directories may overlap
     for directory in directories:
-        found |= {path.resolve() for path in directory.rglob("samples/*.jsonl")}
+        for path in directory.rglob("samples/*.jsonl"):
+            found.setdefault(path.resolve(), path)
     runs = []
-    for directory in sorted({path.parent.parent for path in found}, key=by_numbers):
+    for directory in sorted({path.parent.parent for path in found.values()}, key=by_numbers):
         path = set_file(directory, name)
         rows = read_rows(path)
         if n_prompts:

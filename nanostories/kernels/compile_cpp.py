@@ -2,8 +2,8 @@
 Compiles nanostories/kernels/*.cpp for this processor on first use (a second or two), and keeps the
 libraries in a cache.
 
-$ CXX="ccache g++" python train.py   # another compiler
-$ CXX=none python train.py           # no kernels: PyTorch does everything, only slower
+$ CXX=g++-13 python train.py   # another compiler
+$ CXX=none python train.py     # no kernels: PyTorch does everything, only slower
 """
 
 import ctypes

@@ -53,7 +53,7 @@ def overview_section(files: ResultFiles) -> str:
     stories, by_others = first_stories(files, rows)
     if not rows:
         return ""
-    grades, judge = most_grades(files)
+    grades, judge = most_grades(files, rows)
     truth = {"run": "(true endings)"}
     for path, result, out_of_date in files.results:
         for name, column, cell, note in figures_of(result, judge):
@@ -126,14 +126,14 @@ def first_stories(files: ResultFiles, rows: dict[Path, dict]) -> tuple[dict[Path
     return stories, by_others
 
 
-def most_grades(files: ResultFiles) -> tuple[Path | None, str]:
-    """The file and the judge of most graded stories of the sets eval."""
+def most_grades(files: ResultFiles, rows: dict[Path, dict]) -> tuple[Path | None, str]:
+    """The file and the judge of most graded stories of the sets eval, by the runs of these rows."""
     counts = Counter()
     for path, result, _ in files.results:
-        for table in result.tables:
-            if is_of_judge(table):
-                graded = [row["stories"] - row["ungraded"] for row in table.rows]
-                counts[path, table.facts["judge"]] += sum(graded)
+        for table in filter(is_of_judge, result.tables):
+            for row in table.rows:
+                if directory_of(row["run"], path, files.top) in rows:
+                    counts[path, table.facts["judge"]] += row["stories"] - row["ungraded"]
     return max(counts, key=counts.get, default=(None, ""))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from nanostories.files import write_bytes
 from nanostories.grading.groups import Group
 from nanostories.grading.people import SCORES, story_key
-from nanostories.grading.scores import CHAT, SPOILED, TRUE_ENDING
+from nanostories.grading.scores import CHAT, CUT, OTHER, TRUE_ENDING
 from nanostories.pages.html import page
 
 GRADED_STORIES = 60  # about an hour
@@ -19,7 +19,7 @@ GRADED_STORIES = 60  # about an hour
 
 def write_page(groups: Sequence[Group], directory: Path) -> Path:
     """Of prompts drawn at random, with seed 0: the first completion by each run, the true ending
-    and a spoiled one; all in random order."""
+    and two spoiled ones; all in random order."""
     rng = random.Random(0)
     prompts = []
     for group in groups:
@@ -29,9 +29,9 @@ def write_page(groups: Sequence[Group], directory: Path) -> Path:
     for group, prompt in prompts:
         if len(chosen) >= GRADED_STORIES:
             break
-        spoiled = rng.choice(SPOILED)
-        sources = [*group.sources().values(), *(group.controls[x] for x in (TRUE_ENDING, spoiled))]
-        for stories in sources:
+        # not the shuffled ones: a kind of which there are few tests nobody
+        controls = [group.controls[kind] for kind in (TRUE_ENDING, OTHER, CUT)]
+        for stories in [*group.sources().values(), *controls]:
             story = next((story for story in stories if story.prompt == prompt), None)
             if story:
                 chosen[story_key(story)] = story

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanostories.checkpoints.models import Model
-from nanostories.cli import UserError
 from nanostories.files import PROMPTS, read_json
 from nanostories.generation.prompts import read_prompts
 from nanostories.generation.samples_file import EVAL, PROMPT, UNSEEN, result_name
@@ -64,7 +63,7 @@ class Settings:
 
 
 class Command(NamedTuple):
-    # What it writes; None: it sees by itself what is there already (sample.py)
+    # What it writes; None: it sees by itself what is there already (sample.py, grade.py)
     result: Path | None
     arguments: list  # a script or module, and its arguments
 
@@ -86,8 +85,6 @@ def sample(subject: Subject, out: Path, settings: Settings, *how) -> Command:
 def continue_stories(subject: Subject, settings: Settings) -> Command:
     """Validation stories, or beginnings from a file."""
     if settings.prompts:
-        if len(settings.prompts) > 1:
-            raise UserError("--prompts: name one file, as its stories are scored as one set")
         return sample(subject, subject.directory, settings, "--prompts", settings.prompts[0])
     # sample.py --eval never continues the first
     n_stories = read_json(subject.data / "meta.json")["splits"]["val"]["stories"] - 1
@@ -102,8 +99,7 @@ def grade(places: Sequence[Path], settings: Settings, name: str, flags: Sequence
     """Of the stories of one set in these directories."""
     if name != EVAL:  # only validation stories have true endings, which controls need
         flags = [flag for flag in flags if flag != "--controls"]
-    arguments = ["grade.py", *places, "--out", settings.directory, "--set", name, *flags]
-    return Command(grades_file(settings, name), arguments)
+    return Command(None, ["grade.py", *places, "--out", settings.directory, "--set", name, *flags])
 
 
 def scores(subjects: Subjects, settings: Settings) -> Commands:
@@ -146,6 +142,15 @@ def read_scores(subject: Subject, settings: Settings) -> Cells:
             for score, cell, note in cells_of(row, table):
                 if score not in ("stories", "ungraded"):
                     yield f"{score} by {about}", cell, note
+
+
+def note_of_scores(subject: Subject, settings: Settings) -> str:
+    """Such as that the judge wrote its stories."""
+    path = grades_file(settings, settings.set)
+    for _, table in read_rows(path, "scores", subject.name):
+        if subject.name in table.notes:
+            return table.notes[subject.name]
+    return ""
 
 
 # ---- Prompts with known answers ----

@@ -20,7 +20,7 @@ from nanostories.results import Cell, Table, save
 from nanostories.statistics import estimate
 from nanostories.sweeps import neuron_kinds, scaling_law
 from nanostories.sweeps.lists import Experiment
-from nanostories.sweeps.measures import Settings, Subject, read_cells
+from nanostories.sweeps.measures import Settings, Subject, note_of_scores, read_cells
 from nanostories.tables import write_table
 from nanostories.training.config import TrainConfig
 from nanostories.training.curves import draw_loss, read_curve
@@ -61,8 +61,13 @@ def show(
             row[column] = cell
             if note:
                 notes[column] = note
+        if note_of_scores(subject, settings):
+            notes[row["label"]] = note_of_scores(subject, settings)
     write_table(directory / "experiment.csv", [flat(row) for row in rows])
-    about = f"{experiment.shows}. In brackets: 95% intervals, over seeds where there are some."
+    about = (
+        f"{experiment.shows}. Losses: at the end of training; other measures: of the weights with"
+        " the lowest loss. In brackets: 95% intervals, over seeds where there are some."
+    )
     tables = [Table(name, mean_rows(rows, measured), formats_of(measured), notes, about)]
     figure = None
     if experiment.picture == "law":
@@ -85,7 +90,7 @@ def show(
 
 def copy_picture(name: str, directory: Path) -> None:
     """The nearest to the directory. Copies nothing if no model could be measured."""
-    found = sorted(directory.rglob(name), key=lambda path: len(path.parts))
+    found = sorted(directory.rglob(name), key=lambda path: (len(path.parts), path))
     if found:
         for ending in (".png", ".svg"):
             content = found[0].with_suffix(ending).read_bytes()
@@ -154,7 +159,10 @@ def mean_rows(rows: Sequence[dict], measured: Iterable[str]) -> list[dict[str, C
     for label, its_rows in seeds.items():
         cells = {"run": label}
         for column in columns:
-            cells[column] = mean_cell([row.get(column) for row in its_rows])
+            cell = mean_cell([row.get(column) for row in its_rows])
+            if column.endswith(" right") and isinstance(cell, list):
+                cell = [cell[0], *np.clip(cell[1:], 0, 1)]  # a share
+            cells[column] = cell
         found.append(cells)
     return found
 

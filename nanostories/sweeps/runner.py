@@ -7,6 +7,7 @@ measure them.
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -71,26 +72,27 @@ def train_one(run: PlannedRun, log: Path) -> str:
         command.append("--resume")
     with log.open("a") as output:
         print("$", shlex.join(command), file=output, flush=True)
-        # In its own session, so that Ctrl-C reaches only us, and train.py gets just one signal: a
-        # second would kill it.
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            process.wait()
-        except KeyboardInterrupt:
-            process.terminate()  # it saves, and ends
-            process.wait()
-            raise
-    if process.returncode < 0:
-        return f"killed by signal {-process.returncode}"
-    if process.returncode > 0:
+        status = run_child(command, stdout=output, stderr=subprocess.STDOUT)
+    if status < 0:
+        return f"killed by signal {-status}"
+    if status > 0:
         return log.read_text(errors="replace").splitlines()[-1]
     return ""
+
+
+def run_child(command: Sequence[str], **settings) -> int:
+    """Returns its exit status."""
+    # In its own session, so that Ctrl-C reaches only us, and it gets just one signal: a second
+    # would kill it.
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, start_new_session=True, **settings
+    )
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)  # it keeps what it has, and ends
+        process.wait()
+        raise
 
 
 # ---- Measuring ----
@@ -109,14 +111,11 @@ def is_current(command: Command) -> bool:
     return found.arguments == command.arguments[1:] and not outdated(found, result.parent)
 
 
-def call(command: Sequence[str]) -> None:
-    """script.py or a module, and its arguments. Only its progress and errors are shown."""
+def call(command: Sequence[str]) -> int:
+    """Runs script.py or a module with its arguments; shows only its progress and errors. Returns
+    its exit status."""
     name, *arguments = command
     program = [str(ROOT / name)] if name.endswith(".py") else ["-m", name]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command_line = [sys.executable, *program, *arguments]
-    done = subprocess.run(command_line, stdout=subprocess.DEVNULL, env=environment)
-    if done.returncode:
-        raise UserError(
-            f"python {shlex.join(command)} failed: see above; run the same command to retry it"
-        )
+    return run_child(command_line, stdout=subprocess.DEVNULL, env=environment)

@@ -27,7 +27,7 @@ class TrainConfig:
     seed: int = 0  # for the initial weights, the data order and dropout
     start_from: str = ""  # weights and shape of a run, a checkpoint, or hf:ID (GPT-Neo, GPT-2)
     # data
-    data: str = "tinystories"  # a directory under data_dir, made by prepare.py
+    data: str = "tinystories"  # a corpus of prepare.py in data_dir; as a flag, also its path
     data_dir: str = "data"
     align_stories: bool = False  # begin windows with stories; else cut text every block_size tokens
     attend_within_story: bool = False  # a token sees its own story alone; positions restart at 0
@@ -67,7 +67,7 @@ class TrainConfig:
     log_interval: int = 10  # steps
     eval_interval: int = 250  # steps; the checkpoint is saved then, too
     keep_checkpoints: int = 0  # keep the weights this many times, evenly spread, the end included
-    eval_tokens: int = 500_000  # from the start of the validation split: the same for every run
+    eval_tokens: int = 500_000  # from the start of the validation split
     # machine
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"  # for matrix products
@@ -208,6 +208,9 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
             raise UserError(f"{arg}: needs a value, as {arg}=VALUE")
         elif arg != "--resume":
             given[name] = parse_setting(name, text, arg)
+    corpus = Path(given.get("data", ""))
+    if corpus.parent != Path(".") and "data_dir" not in given:  # a path, as other commands take it
+        given |= {"data": corpus.name, "data_dir": str(corpus.parent)}
     if not paths:
         paths = [ROOT / "configs" / "demo.py"]
     settings = {}
@@ -216,7 +219,7 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     parts = [path.stem for path in paths]
     data = settings.get("data", DEFAULTS["data"])
     if given.get("data", data) != data:
-        parts.append(Path(given["data"]).name)  # so that each corpus has a run of its own
+        parts.append(given["data"])  # so that each corpus has a run of its own
     settings.setdefault("name", "-".join(parts))
     config = TrainConfig(**settings | given)
     for name, others in COMPUTED.items():

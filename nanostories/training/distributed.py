@@ -22,11 +22,10 @@ class Ranks:
     @classmethod
     def from_environment(cls) -> "Ranks":
         """As torchrun sets it; without torchrun, a single process."""
-        return cls(
-            rank=int(os.environ.get("RANK", 0)),
-            size=int(os.environ.get("WORLD_SIZE", 1)),
-            local_rank=int(os.environ.get("LOCAL_RANK", 0)),
-        )
+        if "WORLD_SIZE" not in os.environ:  # a scheduler may have set RANK for itself
+            return cls()
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+        return cls(*(int(os.environ[name]) for name in names))
 
     @contextlib.contextmanager
     def connected(self, device: torch.device):

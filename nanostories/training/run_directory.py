@@ -29,9 +29,9 @@ def open_run_directory(run: Path, settings: dict, last_step: int | None):
         rows = []
         if last_step is not None:
             rows = [row for row in read_log(run / "log.csv") if int(row["step"]) <= last_step]
-        elif any(run.rglob("*.pt")):
-            older = set_aside(run)
-            print(f"{run} existed: renamed to {older} (--resume would have continued it)")
+        elif run.is_dir() and {path.name for path in run.iterdir()} - {"config.json", "log.csv"}:
+            older = set_aside(run)  # more than a run that was killed before it saved
+            print(f"{run} existed: renamed to {older} (--resume continues a run)")
         run.mkdir(exist_ok=True)
         write_json(run / "config.json", settings)
         write_table(run / "log.csv", rows, LOG_COLUMNS)

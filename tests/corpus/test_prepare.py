@@ -106,6 +106,17 @@ def test_every_kind_of_file_gives_the_same_stories(tmp_path, ending):
     assert found == sorted([*stories, "Of another file."])
 
 
+def test_a_column_by_itself_and_files_of_other_systems(tmp_path):
+    """A .tsv in which only stories have commas; a folder with capital endings and a Mac's files."""
+    folder = tmp_path / "mine"
+    (folder / "x.csv").mkdir(parents=True)
+    (folder / "._A.TXT").write_bytes(b"\0\5\xff")
+    (folder / "A.TXT").write_text("A fox, and a hen.")
+    (folder / "b.tsv").write_text("text\nOne day, a fox ran.\n")
+    found = list(sources.read_files(sources.files_in([folder])))
+    assert found == ["A fox, and a hen.", "One day, a fox ran."]
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_text_is_cut_rightly_wherever_a_block_ends(tmp_path, encoding):
     """Separators and many-byte characters that lie across the blocks that are read; a byte order

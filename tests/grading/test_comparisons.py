@@ -172,13 +172,15 @@ def test_runs_that_were_sampled_otherwise_are_not_compared():
     assert "sampled with different top_k;" in warning
 
 
-def test_more_failed_gradings_of_one_run_end_comparisons():
+def test_a_grading_that_failed_leaves_its_prompt_out():
     runs, scores = models(12, a=5, b=6)
     found = compare("j", group_of(*runs), scores)
-    found.grades["b"][3] = None
-    assert list(found.pairs()) == [("a", TRUE_ENDING), ("b", TRUE_ENDING)]
-    found.grades["a"][0] = None
-    assert len(found.differences) == 1
+    found.grades["b"][3] = None  # of the second completion after p1
+    assert np.flatnonzero(np.isnan(found.scores["grammar"]["b"])).tolist() == [1]
+    (row,) = found.differences
+    means = [np.delete(values, 1).mean() for values in found.scores["grammar"].values()]
+    assert row["difference"][0] == pytest.approx(means[0] - means[1])
+    assert "j has not graded 1 stories" in found.warnings()[0]
 
 
 @pytest.mark.parametrize("change, cut_off", [(0, 3), (-1, 3), (1, 3), (1, 7)])

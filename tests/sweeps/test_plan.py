@@ -82,6 +82,7 @@ def test_a_dry_run_shows_hours_and_commands_and_needs_no_data(tmp_path, command_
     [
         ("memory --models=hf:x", "leave out --models"),
         ("neurons --models=api:x", "looks into models"),
+        (f"shapes --prompts {ROOT / 'README.md'} {ROOT / 'LOG.md'}", "name one file"),
         ("heads --budgets=1e12", "--budgets"),
         ("heads --only_models=hf:x --steps=5", "--steps"),
         ("heads --dry_run --data=real", "not a corpus"),

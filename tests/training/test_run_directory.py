@@ -82,7 +82,7 @@ def stop_in(monkeypatch):
     return arrange
 
 
-def test_a_stopped_run_ends_its_step_saves_and_goes_on_exactly(config, reference, stop_in):
+def test_a_stopped_run_ends_its_step_saves_and_goes_on_exactly(config, reference, stop_in, capsys):
     stop_in(7, signal.SIGINT)
     run, ended = train(TrainConfig(**config | LONGER), resume=False)
     assert not ended
@@ -92,6 +92,7 @@ def test_a_stopped_run_ends_its_step_saves_and_goes_on_exactly(config, reference
         run_of(config, resume=True, **LONGER)
         assert partly_trained(run) == ""
         assert_same_run(run, reference)
+    assert "finished before: 30 of 30 steps" in capsys.readouterr().out
 
 
 def test_the_end_of_a_run_is_evaluated_whenever_it_comes(config, stop_in):
@@ -196,6 +197,12 @@ def test_a_run_of_the_same_name_or_of_other_data_is_spared(config):
     assert weights(run)["wte.weight"].equal(before) and list(run.parent.glob("[!.]*")) == [run]
     run_of(config, seed=1)
     assert weights(run.with_name("run-1"))["wte.weight"].equal(before)
-    torch.save(load_checkpoint(run / "ckpt.pt") | {"data_sha256": "0"}, run / "ckpt.pt")
+    checkpoint = load_checkpoint(run / "ckpt.pt")
+    for path in run.glob("*.pt"):
+        path.unlink()
+    (run / "loss.png").touch()
+    run_of(config)  # what is left of it is spared, too
+    assert len(log_of(run.with_name("run-2"))) == 4
+    torch.save(checkpoint | {"data_sha256": "0"}, run / "ckpt.pt")
     with pytest.raises(UserError, match="different data"):
         run_of(config, resume=True, seed=1)
