@@ -199,7 +199,10 @@ def draw(
     x_names = x_names or ("label",)
     # score -> its columns: "grammar by JUDGE" of each judge; bits per byte by stories, by windows
     panels = {}
-    for column in ["validation loss", *columns]:
+    losses = ["validation loss"]
+    if curves and len(rows) == 1:
+        losses = []  # its curve says it
+    for column in [*losses, *columns]:
         is_known = any(value_of(row.get(column)) is not None for row in rows)
         if is_known and column not in SHAPES:
             panels.setdefault(column.partition(" by ")[0], []).append(column)

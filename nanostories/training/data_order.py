@@ -167,9 +167,11 @@ class Batches:
         if step < self.config.short_window_steps:
             windows = self.short_windows
         n = self.n_micro_batches
+        # a row for each micro-batch of all ranks
         starts = windows.for_step(step).reshape(self.ranks.size * n, -1)
         n_targets = self.stream.count_targets(starts, windows.block_size).sum(1)
-        for i in range(self.ranks.rank * n, (self.ranks.rank + 1) * n):
+        first = self.ranks.rank * n  # of this rank's
+        for i in range(first, first + n):
             seeds = np.random.SeedSequence([self.config.seed, step, i])
             torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
             inputs, targets = self.stream.read(starts[i], windows.block_size)

@@ -43,14 +43,13 @@ class TrainingLog:
     @contextlib.contextmanager
     def clock(self):
         """Times a step of training, unless it is one that does not count."""
-        counts = self.state.step not in self.uncounted_steps
-        if not counts:
-            self.wait_and_check()
-        start = time.perf_counter()
-        yield
-        if not counts:
-            self.state.check_finite()  # waits for the device: its work does not count, either
+        if self.state.step in self.uncounted_steps:
+            self.wait_and_check()  # for the steps before it, which count
+            yield
+            self.state.check_finite()  # waits for the device: this step's work does not count
         else:
+            start = time.perf_counter()
+            yield
             self.state.seconds += self.ranks.max(time.perf_counter() - start)
             self.timed_steps += 1
         self.bar.update(self.state.fraction_done - self.bar.n)

@@ -68,12 +68,12 @@ def draw_stories(tokens: Tensor, end_of_text: int, n_windows: int) -> tuple[Tens
     begins_story[:, -1] = False
     story = begins_story.flatten().cumsum(0) - 1  # number of each token's story
     n_drawn = (SHARE * (story[-1] + 1)).round().clamp(min=1)
-    # A random place for each story. As many as tokens: counting the stories would wait for a GPU.
-    random_places = torch.randperm(len(story), device=tokens.device)
-    place, order = random_places[story].sort(stable=True)
-    new_number = F.pad(place.diff() != 0, (1, 0)).cumsum(0)  # of each token's story
+    # A random key for each story. As many as tokens: counting the stories would wait for a GPU.
+    key_of_story = torch.randperm(len(story), device=tokens.device)
+    keys, order = key_of_story[story].sort(stable=True)  # the tokens, story by story
+    place = F.pad(keys.diff() != 0, (1, 0)).cumsum(0)  # of each token's story in this order
     joined = tokens.flatten()[order].view_as(tokens)
-    targets = joined.where(new_number.view_as(tokens) < n_drawn, -100)
+    targets = joined.where(place.view_as(tokens) < n_drawn, -100)
     return joined[:n_windows, :-1], targets[:n_windows, 1:]
 
 
