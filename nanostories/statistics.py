@@ -2,8 +2,8 @@
 Intervals and tests: of means and shares, of ratios, and of many differences at once.
 
 >>> right = np.array([1, 1, 0, 1, 1, 1])  # of six prompts
->>> print("{:.2f} [{:.2f}, {:.2f}], p = {:.2f}".format(*estimate(right, share=True, chance=0.5)))
-0.83 [0.36, 1.00], p = 0.16
+>>> print("{:.2f} [{:.2f}, {:.2f}]".format(*estimate(right, share=True).cell))
+0.83 [0.36, 1.00]
 
 Completions of one prompt are alike, since an easy beginning makes all of them good. So values are
 means by prompt, and an interval narrows more with more prompts than with more completions of each.
@@ -16,8 +16,8 @@ import numpy as np
 
 
 class Estimate(NamedTuple):
-    """A value, the ends of its 95% interval, and P(a value as far from chance, if chance were
-    true). NaN where there are fewer than two prompts."""
+    """A value, the ends of its 95% interval, and P(a value as far from 0, if 0 were true). NaN
+    where there are fewer than two prompts."""
 
     value: float
     low: float
@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
         return [self.value, self.low, self.high]
 
 
-def estimate(values: np.ndarray, share: bool = False, chance: float = 0.0) -> Estimate:
+def estimate(values: np.ndarray, share: bool = False) -> Estimate:
     """The mean of the values of prompts: scores, differences of two models, or shares (of stories
     that are right, of wins; a tie is half a win).
 
@@ -42,9 +42,9 @@ def estimate(values: np.ndarray, share: bool = False, chance: float = 0.0) -> Es
     if n < 2:
         return Estimate(mean, np.nan, np.nan, np.nan)
     if not share:
-        return around(mean, values.std(ddof=1) / n**0.5, n, chance)
+        return around(mean, values.std(ddof=1) / n**0.5, n)
     padded = np.append(values, [0.0, 1.0])
-    found = around(padded.mean(), padded.std() / (n + 2) ** 0.5, n, chance)
+    found = around(padded.mean(), padded.std() / (n + 2) ** 0.5, n)
     low = np.clip(found.low, 0, mean)
     high = np.clip(found.high, mean, 1)
     return Estimate(mean, low, high, found.p)
@@ -61,14 +61,14 @@ def ratio(numerators: np.ndarray, denominators: np.ndarray) -> Estimate:
         return Estimate(value, unknown, unknown, unknown)
     residuals = numerators - value[..., None] * denominators
     error = ((residuals**2).sum(-1) * n / (n - 1)) ** 0.5 / total
-    return around(value, error, n, 0.0)
+    return around(value, error, n)
 
 
-def around(value, error, n: int, chance: float) -> Estimate:
+def around(value, error, n: int) -> Estimate:
     """value ± its standard error, by Student's t of n prompts."""
     from scipy.special import stdtr, stdtrit  # here, as SciPy is slow to import
 
-    distance = np.abs(value - chance)
+    distance = np.abs(value)
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * stdtr(n - 1, -distance / error)
     # The same on every prompt: no spread, so as with n coins (a sign test).

@@ -25,7 +25,7 @@ from nanostories.grading.scores import (
 )
 from nanostories.grading.stories import different_settings
 from nanostories.results import Table
-from nanostories.statistics import Estimate, difference_rows, estimate
+from nanostories.statistics import difference_rows, estimate
 
 # The scores of a source's stories, in their order; None where a grading failed
 Grades = Mapping[str, Sequence[dict[str, float] | None]]
@@ -37,6 +37,7 @@ ALPHA = 0.05  # the chance that any of a table's differences is called clear alt
 BLIND = "the judge fails the controls of this score"
 TOO_FEW = f"controls of fewer than {FEWEST_PROMPTS} prompts: too few to test this score"
 CANNOT_TELL = "too few prompts"  # an outcome of a test, beside "yes" and "no"
+NOT_TESTED = "not tested"
 UNTESTED = "no control tests this score"
 OWN_WORDS = "stories by the judge itself, which overrates them: not compared"
 
@@ -68,32 +69,28 @@ class Comparison:
 
     # ---- Tests of the judge ----
     @cached_property
-    def wins(self) -> dict[tuple[str, str], tuple[Estimate, int]]:
-        """{(score, control): how often the true ending scores above the spoiled one of the same
-        prompt, ties as half; and of how many prompts}"""
-        found = {}
-        if not self.judge:
-            return found
-        for name, control in itertools.product(self.scores, SPOILED):
+    def tests(self) -> list[dict]:
+        """A row for each score and control: how often the true ending scores above the spoiled one
+        of the same prompt, ties as half; and whether a score that must tell them apart does."""
+        rows = []
+        for name, control in itertools.product(self.scores, SPOILED if self.judge else ()):
             better, worse = paired(self.scores[name], TRUE_ENDING, control)
-            if len(better):
-                won = (np.sign(better - worse) + 1) / 2
-                found[name, control] = estimate(won, share=True, chance=0.5), len(won)
-        return found
+            if not len(better):
+                continue
+            win = estimate((np.sign(better - worse) + 1) / 2, share=True)
+            passes = NOT_TESTED
+            if control in score_of(self.judge, name).tested_by:
+                passes = CANNOT_TELL if len(better) < FEWEST_PROMPTS else "no"
+                if win.low > 0.5:
+                    passes = "yes"
+            row = {"score": name, "control": control, "paired wins": win.cell}
+            rows.append(row | {"prompts": len(better), "passes": passes})
+        return rows
 
     def outcomes(self, score: str) -> dict[str, str]:
         """{control: whether this score tells it from the true ending: yes, no or CANNOT_TELL}"""
-        found = {}
-        for control in score_of(self.judge, score).tested_by:
-            if (score, control) in self.wins:
-                win, n = self.wins[score, control]
-                if win.low > 0.5:
-                    found[control] = "yes"
-                elif n >= FEWEST_PROMPTS:
-                    found[control] = "no"
-                else:
-                    found[control] = CANNOT_TELL
-        return found
+        found = {row["control"]: row["passes"] for row in self.tests if row["score"] == score}
+        return {control: passes for control, passes in found.items() if passes != NOT_TESTED}
 
     def failed_controls(self, score: str) -> list[str]:
         """Those of too few prompts only if there are no others."""
@@ -197,11 +194,6 @@ class Comparison:
         return Table(title, self.differences, formats, about=about, facts=facts)
 
     def control_table(self) -> Table:
-        rows = []
-        for (name, control), (win, n) in self.wins.items():
-            passes = self.outcomes(name).get(control, "not tested")
-            row = {"score": name, "control": control, "paired wins": win.cell}
-            rows.append(row | {"prompts": n, "passes": passes})
         about = (
             "Paired wins: how often the judge scores the true ending above the spoiled one of the"
             " same prompt; 0.5 is chance. It passes if the interval lies above 0.5. An ending too"
@@ -209,7 +201,7 @@ class Comparison:
         )
         title = f"Tests of {self.judge}: true endings against spoiled ones"
         facts = {"kind": "controls", "judge": self.judge}
-        return Table(title, rows, {"paired wins": ".2f"}, about=about, facts=facts)
+        return Table(title, self.tests, {"paired wins": ".2f"}, about=about, facts=facts)
 
     # ---- Warnings ----
     def warnings(self) -> list[str]:
@@ -244,7 +236,7 @@ class Comparison:
             )
 
     def judge_warnings(self) -> Iterator[str]:
-        if self.scores and not self.wins:
+        if self.scores and not self.tests:
             how = "run grade.py with --controls"
             if is_likelihood_judge(self.judge) or not self.group.controls[TRUE_ENDING]:
                 how = "controls need true endings, which `python sample.py --eval 50` keeps"

@@ -60,6 +60,13 @@ def of_controls(kinds: dict, score) -> Comparison:
     return compare("j", group, scores)
 
 
+def wins_of(comparison: Comparison, score: str, control: str) -> tuple[float, int]:
+    """Paired wins, and of how many prompts."""
+    rows = {(row["score"], row["control"]): row for row in comparison.tests}
+    row = rows[score, control]
+    return row["paired wins"][0], row["prompts"]
+
+
 def failed(comparison: Comparison) -> set[tuple[str, str]]:
     return {(name, x) for name in comparison.scores for x in comparison.failed_controls(name)}
 
@@ -69,8 +76,10 @@ def test_a_perfect_judge(kinds):
         return 10 if kind == TRUE_ENDING else 3 + len(story.prompt) % 3
 
     found = of_controls(kinds, perfect)
-    assert len(found.wins) == 15 and found.warnings() == []
-    assert all(win.value == win.high == 1 and 0.9 < win.low < 1 for win, _ in found.wins.values())
+    assert len(found.tests) == 15 and found.warnings() == []
+    for row in found.tests:
+        win, low, high = row["paired wins"]
+        assert win == high == 1 and 0.9 < low < 1
     untested = {name for name in SCORES if found.doubt(name) == UNTESTED}
     assert untested == {"creativity", "age"} and found.doubt("plot") == ""
 
@@ -84,8 +93,7 @@ def test_one_that_prefers_what_is_spoiled_is_blind(kinds):
 def test_few_prompts_do_not_show_a_judge_to_be_blind(n, few):
     kinds = make_controls(true_endings(n))
     dull = of_controls(kinds, lambda kind, story: 5)
-    win, _ = dull.wins["consistency", SHUFFLED]
-    assert win.value == 0.5  # of nothing but ties
+    assert wins_of(dull, "consistency", SHUFFLED) == (0.5, n)  # of nothing but ties
     assert any("any judge may seem so" in line for line in dull.warnings()) == few
     assert dull.doubt("consistency") == (TOO_FEW if few else BLIND)
     sees = of_controls(kinds, lambda kind, story: 10 if kind == TRUE_ENDING else 3)
@@ -103,8 +111,7 @@ def test_wins_are_counted_within_each_prompt():
     all gives 0.53."""
     kinds = {kind: [Story(f"p{i}", kind) for i in range(30)] for kind in (TRUE_ENDING, SHUFFLED)}
     found = of_controls(kinds, lambda kind, x: (int(x.prompt[1:]) + (kind == TRUE_ENDING)) / 3)
-    win, n_prompts = found.wins["plot", SHUFFLED]
-    assert win.value == 1 and n_prompts == 30
+    assert wins_of(found, "plot", SHUFFLED) == (1, 30)
 
 
 # ---- Models beside each other ----
