@@ -128,7 +128,12 @@ def parse_arguments() -> argparse.Namespace:
 
 def main():
     args = parse_arguments()
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs ignore the first
+    # Children have a session of their own, so whatever ends this process must be passed on. A
+    # shell's background jobs ignore SIGINT, and so would they.
+    ends = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # no nohup
+        ends.append(signal.SIGHUP)
+    for number in ends:
         signal.signal(number, signal.default_int_handler)
     with one_line_errors("experiments.py", interrupted="run the same command to resume"):
         run_experiment(args)
@@ -200,7 +205,7 @@ def measure(experiment: Experiment, subjects: Sequence, settings) -> list[str]:
 
     problems = []
     todo = measures.commands(experiment.measures, subjects, settings)
-    # Stories first: results that are older than these are made again
+    # Stories and grades first: results that are older than stories are made again
     for command in sorted(todo, key=lambda command: command.result is not None):
         if not runner.is_current(command) and runner.call(command.arguments):
             problems.append(f"{command.arguments[0]} failed, see above")

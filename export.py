@@ -58,8 +58,9 @@ def export_files(backend, directory: Path) -> None:
     from nanostories.checkpoints.checkpoint import checkpoint_file
     from nanostories.checkpoints.huggingface import save_hf
 
-    if checkpoint_file(directory).is_file():
-        raise UserError(f"{directory}: a run, which has a config.json of its own; name another")
+    if (directory / "log.csv").exists() or checkpoint_file(directory).is_file():
+        problem = "is a training run, whose config.json would be overwritten"
+        raise UserError(f"{directory} {problem}; choose another directory")
     end = END_OF_TEXT if backend.prefix else ""
     save_hf(backend.model, directory, backend.tokenizer, end)
     loader = f"transformers.AutoModelForCausalLM.from_pretrained('{directory}')"

@@ -80,7 +80,7 @@ def parse_arguments() -> argparse.Namespace:
         type=positive,
         metavar="N",
         help="grade only the stories of the first N prompts (default: all); with fewer than"
-        f" {FEWEST_PROMPTS}, --controls seldom tell whether a judge can be trusted",
+        f" {FEWEST_PROMPTS}, --controls can rarely tell whether a judge can be trusted",
     )
     parser.add_argument(
         "--dry_run",
@@ -216,7 +216,7 @@ def by_likelihood(
     for name, judged in graded_by.items():
         judge = LikelihoodJudge(name)
         for group in judged:
-            if not group.corpus or not group.corpus.exists():
+            if not group.corpus or not (group.corpus / "meta.json").exists():
                 print(
                     f"{group.title}: without consistency, as their corpus is not here; name --data"
                 )

@@ -140,7 +140,9 @@ def parse_args() -> argparse.Namespace:
 def mistakes(args: argparse.Namespace) -> list[tuple[object, str]]:
     """(whether it was made, what to say) of flags that contradict each other"""
     files = args.input + args.val
-    has_text_files = any(path.is_dir() or ".txt" in path.name.lower() for path in files)
+    has_text_files = any(
+        path.is_dir() or path.name.lower().endswith((".txt", ".txt.gz")) for path in files
+    )
     with_headers = args.headers or args.corpus in HEADERS
     name_rule = (
         "must begin with a letter, a digit or _, and have only these, - and . (with --input it is"

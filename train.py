@@ -112,8 +112,8 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             print_settings(run, state, ranks)
             if state.finished and state.fraction_done == 1:
                 steps = f"{state.step:,} of {config.max_steps:,} steps"
-                remedy = "a larger --max_steps or --max_minutes continues it"
-                print(f"finished before: {steps}, {state.seconds / 60:.1f} minutes; {remedy}")
+                remedy = "a larger --max_steps, --epochs or --max_minutes continues it"
+                print(f"already finished: {steps}, {state.seconds / 60:.1f} minutes; {remedy}")
             if config.start_from and not resume:
                 print(f"{config.start_from}: val_loss {evaluate(state)['val_loss']:.5f}")
         should_stop = cleanup.enter_context(stop_signal(ranks))
@@ -336,8 +336,7 @@ def require_same_corpus(corpus: Corpus, config: TrainConfig, checkpoint: dict) -
         remedy = "train a new run, without --resume"
         own = find_training_corpus(checkpoint)
         if own:
-            place = f"--data={own.name} --data_dir={own.parent}"
-            remedy = f"its own is there: python train.py --resume {run} {place}"
+            remedy = f"its own corpus still exists: python train.py --resume {run} --data={own}"
         raise UserError(f"{config.name} {problem}; {remedy}")
     if checkpoint["vocabulary"] != corpus.tokenizer.vocabulary:
         source = config.start_from or run

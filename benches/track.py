@@ -33,7 +33,7 @@ def bench(rounds=3, configs=(measure.ROOT / "configs" / "cpu.py",)):
     os.environ["OMP_NUM_THREADS"] = "2"
     reached = {config.stem: [] for config in configs}  # bits per byte, one for each seed
     if len(reached) < len(configs):
-        raise UserError("--config: runs have the names of their configs, so these must differ")
+        raise UserError("--config: runs are named after their configs, so these names must differ")
     figures = {}
     for seed in range(rounds):
         for config in configs:

@@ -16,8 +16,8 @@ import numpy as np
 
 
 class Estimate(NamedTuple):
-    """A value, the ends of its 95% interval, and P(a value as far from 0, if 0 were true). NaN
-    where there are fewer than two prompts."""
+    """A value, the ends of its 95% interval, and P(a value as far from 0, if 0 were true), which a
+    share does not have. NaN where there are fewer than two prompts."""
 
     value: float
     low: float
@@ -47,7 +47,7 @@ def estimate(values: np.ndarray, share: bool = False) -> Estimate:
     found = around(padded.mean(), padded.std() / (n + 2) ** 0.5, n)
     low = np.clip(found.low, 0, mean)
     high = np.clip(found.high, mean, 1)
-    return Estimate(mean, low, high, found.p)
+    return Estimate(mean, low, high, np.nan)
 
 
 def ratio(numerators: np.ndarray, denominators: np.ndarray) -> Estimate:

@@ -38,7 +38,10 @@ for script in scripts:
 
 
 def test_help_comes_without_waiting_for_torch():
-    scripts = [path.name for path in ROOT.glob("*.py") if path.stem not in ("model", "train")]
+    scripts = []
+    for path in ROOT.glob("*.py"):
+        if "Parser(__doc__)" in path.read_text():  # not train.py's
+            scripts.append(path.name)
     command = [sys.executable, "-c", HELP, *scripts]
     said = subprocess.check_output(command, cwd=ROOT, text=True)
     assert said.count("show this help message") == len(scripts)

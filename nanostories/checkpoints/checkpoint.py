@@ -77,9 +77,9 @@ def load_checkpoint(path: str | Path) -> dict:
         directory = run.parent if run.suffix == ".pt" else run
         problem = "no such run"
         if directory.is_dir():
-            problem = f"no {path.name} in it (train.py saves at its first evaluation)"
+            problem = "no checkpoint there (train.py writes one at its first evaluation)"
         runs = ", ".join(map(str, runs_below("out"))) or "none"
-        raise UserError(f"{directory}: {problem}; runs in out/: {runs}")
+        raise UserError(f"{run}: {problem}; runs in out/: {runs}")
     checkpoint = load_tensors(path)
     if checkpoint.get("format") != CHECKPOINT_FORMAT:
         raise UserError(

@@ -225,7 +225,7 @@ def csv_rows(path: Path) -> Iterator[tuple[str, dict]]:
     lines = (line + "\n" for line in split_file(path, "\n"))
     names = next(lines, "")
     delimiter = max(",;\t", key=names.count)
-    if ".tsv" in path.name.lower():  # of one column, perhaps
+    if path.name.lower().removesuffix(".gz").endswith(".tsv"):  # perhaps of one column
         delimiter = "\t"
     rows = csv.DictReader(itertools.chain([names], lines), delimiter=delimiter)
     try:

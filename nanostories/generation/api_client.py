@@ -29,8 +29,8 @@ from nanostories.cli import UserError
 from nanostories.generation.spending import Ledger
 
 OPENAI_URL = "https://api.openai.com/v1"
-# HTTP errors that pass: timeout, conflict, too many requests; so do faults of the endpoint (5xx).
-PASSING = (408, 409, 429)
+# Transient HTTP errors, beside the endpoint's own (5xx): timeout, conflict, too many requests
+TRANSIENT = (408, 409, 429)
 # After these, the openai package asks again, for over a minute or as Retry-After says.
 RETRIES = 16
 # Attempts if no reply arrives. Each may have cost money.
@@ -181,8 +181,8 @@ class ApiClient:
                     remedy = REMEDIES.get(error.status_code)
                     if error.status_code == 401 and self.key == NO_KEY:
                         remedy = f"no key was sent: set {self.role}_API_KEY"
-                    passes = error.status_code in PASSING or error.status_code >= 500
-                    kind = RequestFailed if passes else Refused
+                    is_transient = error.status_code in TRANSIENT or error.status_code >= 500
+                    kind = RequestFailed if is_transient else Refused
                     raise kind(self.note_failure(model, reason, remedy)) from None
             except openai.APIConnectionError as error:
                 # It may have been answered without reaching us: it stays reserved.

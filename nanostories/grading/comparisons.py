@@ -135,7 +135,7 @@ class Comparison:
             formats["bpb"] = score_of("", "bpb").form
         about = f"Means over {len(self.group.prompts)} prompts, 95% intervals."
         if any(row.get("ungraded") for row in rows):
-            about = "Means over the prompts of graded stories, 95% intervals."
+            about = "Means over the prompts whose stories were graded, 95% intervals."
         return Table(
             f"Scores of {self.group.title} {self.by}",
             rows,
@@ -215,10 +215,12 @@ class Comparison:
                 " judge, runs are not compared with each other, only with true endings"
             )
         if self.n_failed:
+            counts = {source: grades.count(None) for source, grades in self.grades.items()}
+            failed = ", ".join(f"{n} of {source}" for source, n in counts.items() if n)
             yield (
-                f"{self.judge} has not graded {self.n_failed} stories, so their prompts are left"
-                " out; the same command asks for them again (with a larger --max_cost if that was"
-                " spent)"
+                f"{self.judge}: gradings failed ({failed}); their prompts are left out of that"
+                " run's means and differences, which favors it if odd stories failed. The same"
+                " command asks for them again (with a larger --max_cost if that was spent)"
             )
         n = len(self.group.prompts)
         with_more = [run.name for run in self.group.runs if len(run.prompts) > n]
@@ -265,7 +267,7 @@ class Comparison:
 
 
 def mean_score(gradings: Sequence[dict[str, float] | None], name: str) -> float:
-    """Of a prompt's completions; NaN if a grading failed, as the others may not be like it."""
+    """Of a prompt's completions; NaN if a grading failed: the story may be unlike the others."""
     values = [scores[name] for scores in gradings if scores and name in scores]
     return np.mean(values) if values and None not in gradings else np.nan
 

@@ -86,7 +86,8 @@ def writer_of(directory: Path, rows: Sequence[dict]) -> Model | None:
     named = rows[0].get("model") or ""
     if named.startswith(("hf:", "api:")):
         return None
-    for place in (directory, directory.parent, Path(named)):
+    above = Path(os.path.relpath(directory.resolve().parent))
+    for place in (directory, above, Path(named)):
         if checkpoint_file(place).is_file():
             return open_model(str(place))
     return None

@@ -29,7 +29,7 @@ def write_page(groups: Sequence[Group], directory: Path) -> Path:
     for group, prompt in prompts:
         if len(chosen) >= GRADED_STORIES:
             break
-        # not the shuffled ones: a kind of which there are few tests nobody
+        # no shuffled endings: with three kinds, each would be too rare to test a reader
         controls = [group.controls[kind] for kind in (TRUE_ENDING, OTHER, CUT)]
         for stories in [*group.sources().values(), *controls]:
             story = next((story for story in stories if story.prompt == prompt), None)

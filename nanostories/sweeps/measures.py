@@ -63,7 +63,7 @@ class Settings:
 
 
 class Command(NamedTuple):
-    # What it writes; None: it sees by itself what is there already (sample.py, grade.py)
+    # What it writes; None: it is called whatever is there, and itself asks for what is missing
     result: Path | None
     arguments: list  # a script or module, and its arguments
 
@@ -146,10 +146,10 @@ def read_scores(subject: Subject, settings: Settings) -> Cells:
 
 def note_of_scores(subject: Subject, settings: Settings) -> str:
     """Such as that the judge wrote its stories."""
-    path = grades_file(settings, settings.set)
-    for _, table in read_rows(path, "scores", subject.name):
-        if subject.name in table.notes:
-            return table.notes[subject.name]
+    for name in (settings.set, PROMPT):
+        for _, table in read_rows(grades_file(settings, name), "scores", subject.name):
+            if subject.name in table.notes:
+                return table.notes[subject.name]
     return ""
 
 

@@ -42,6 +42,7 @@ FACTS = {
 LABELS = {"n_embd": "width", "n_layer": "layers", "n_head": "heads", "label": ""}
 SIZES = ("parameters", "training FLOPs")
 SHAPES = ("width", "layers", "heads", *SIZES)  # columns that are no results
+SHARES = (" right", ": each", "nearest", "verbatim")  # how the names of shares end
 PANELS_ACROSS = 6
 
 
@@ -61,21 +62,21 @@ def show(
             row[column] = cell
             if note:
                 notes[column] = note
-        if note_of_scores(subject, settings):
-            notes[row["label"]] = note_of_scores(subject, settings)
+        note = note_of_scores(subject, settings)
+        if note:
+            notes[row["label"]] = f"{subject.name}: {note}"  # perhaps one of several seeds
     write_table(directory / "experiment.csv", [flat(row) for row in rows])
-    about = (
-        f"{experiment.shows}. Losses: at the end of training; other measures: of the weights with"
-        " the lowest loss. In brackets: 95% intervals, over seeds where there are some."
-    )
+    about = f"{experiment.shows}. In brackets: 95% intervals, over seeds where there are some."
     tables = [Table(name, mean_rows(rows, measured), formats_of(measured), notes, about)]
     figure = None
     if experiment.picture == "law":
         tables += scaling_law.tables(rows)
         figure = scaling_law.draw(rows)
     elif experiment.picture == "neurons":
-        tables.append(neuron_kinds.examples(subjects))
-        figure = neuron_kinds.draw(subjects)
+        read = [x for x in subjects if (x.directory / "neurons.csv").exists()]
+        if read:
+            tables.append(neuron_kinds.examples(read))
+            figure = neuron_kinds.draw(read)
     elif experiment.picture == "panels":
         curves = [x.directory for x in subjects if x.run] if experiment.curves else []
         figure = draw(rows, measured, experiment.axes, curves)
@@ -160,8 +161,8 @@ def mean_rows(rows: Sequence[dict], measured: Iterable[str]) -> list[dict[str, C
         cells = {"run": label}
         for column in columns:
             cell = mean_cell([row.get(column) for row in its_rows])
-            if column.endswith(" right") and isinstance(cell, list):
-                cell = [cell[0], *np.clip(cell[1:], 0, 1)]  # a share
+            if column.endswith(SHARES) and isinstance(cell, list):
+                cell = [cell[0], *np.clip(cell[1:], 0, 1)]
             cells[column] = cell
         found.append(cells)
     return found

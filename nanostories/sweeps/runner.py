@@ -90,8 +90,9 @@ def run_child(command: Sequence[str], **settings) -> int:
     try:
         return process.wait()
     except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)  # it keeps what it has, and ends
-        process.wait()
+        if os.name == "posix":  # on Windows, Ctrl-C has reached it, too
+            process.send_signal(signal.SIGINT)
+        process.wait()  # it keeps what it has, and ends
         raise
 
 

@@ -208,9 +208,6 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
             raise UserError(f"{arg}: needs a value, as {arg}=VALUE")
         elif arg != "--resume":
             given[name] = parse_setting(name, text, arg)
-    corpus = Path(given.get("data", ""))
-    if corpus.parent != Path(".") and "data_dir" not in given:  # a path, as other commands take it
-        given |= {"data": corpus.name, "data_dir": str(corpus.parent)}
     if not paths:
         paths = [ROOT / "configs" / "demo.py"]
     settings = {}
@@ -219,7 +216,11 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     parts = [path.stem for path in paths]
     data = settings.get("data", DEFAULTS["data"])
     if given.get("data", data) != data:
-        parts.append(given["data"])  # so that each corpus has a run of its own
+        corpus = Path(given["data"])
+        parts.append(corpus.name)  # so that each corpus has a run of its own
+        given["data"] = str(corpus)
+        if corpus.name != str(corpus) and "data_dir" not in given:  # a path, as of other commands
+            given |= {"data": corpus.name, "data_dir": str(corpus.parent)}
     settings.setdefault("name", "-".join(parts))
     config = TrainConfig(**settings | given)
     for name, others in COMPUTED.items():

@@ -25,7 +25,7 @@ class Ranks:
         if "WORLD_SIZE" not in os.environ:  # a scheduler may have set RANK for itself
             return cls()
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-        return cls(*(int(os.environ[name]) for name in names))
+        return cls(*(int(os.environ.get(name, 0)) for name in names))
 
     @contextlib.contextmanager
     def connected(self, device: torch.device):

@@ -30,7 +30,7 @@ def open_run_directory(run: Path, settings: dict, last_step: int | None):
         if last_step is not None:
             rows = [row for row in read_log(run / "log.csv") if int(row["step"]) <= last_step]
         elif run.is_dir() and {path.name for path in run.iterdir()} - {"config.json", "log.csv"}:
-            older = set_aside(run)  # more than a run that was killed before it saved
+            older = set_aside(run)  # it has more than a run that was killed before it saved
             print(f"{run} existed: renamed to {older} (--resume continues a run)")
         run.mkdir(exist_ok=True)
         write_json(run / "config.json", settings)

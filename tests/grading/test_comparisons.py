@@ -187,7 +187,7 @@ def test_a_grading_that_failed_leaves_its_prompt_out():
     (row,) = found.differences
     means = [np.delete(values, 1).mean() for values in found.scores["grammar"].values()]
     assert row["difference"][0] == pytest.approx(means[0] - means[1])
-    assert "j has not graded 1 stories" in found.warnings()[0]
+    assert "gradings failed (1 of b)" in found.warnings()[0]
 
 
 @pytest.mark.parametrize("change, cut_off", [(0, 3), (-1, 3), (1, 3), (1, 7)])

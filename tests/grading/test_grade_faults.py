@@ -59,7 +59,7 @@ def test_what_stays_odd_is_counted_and_asked_again_later(grade_py, api, tmp_path
     )
     code, printed = grade_py()
     assert "some gradings failed" in code and "1 gradings failed: no single" in printed.err
-    assert "rules has not graded 1 stories" in printed.out
+    assert "rules: gradings failed (1 of a)" in printed.out
     failed = {row["run"]: row.get("ungraded", 0) for row in rows_of(tmp_path / "out", "scores")}
     assert failed == {"a": 1, "b": 0, "(true ending)": 0} and len(api.requests) == 19 + TRIES
     api.fault = lambda number, request: None

@@ -86,7 +86,7 @@ def test_the_table_has_logs_probes_and_judges(tmp_path):
     tables = {
         "probe": Table("Right", shares, facts={"kind": "shares"}),
         "grammar": Table("Pairs", pairs, facts={"kind": "pairs"}),
-        "grades": Table("Scores", graded, notes={"grammar": "fails"}, facts=facts),
+        "grades": Table("Scores", graded, notes={"grammar": "fails", last: "own"}, facts=facts),
     }
     for name, table in tables.items():
         save(tmp_path / f"{name}.json", "probe.py", [table])
@@ -107,6 +107,7 @@ def test_the_table_has_logs_probes_and_judges(tmp_path):
     assert expected.items() <= row.items()
     assert float(row["training FLOPs"]) == pytest.approx(runs[5].flops, rel=1e-5)
     assert table.notes["grammar by qwen"] == "fails"
+    assert table.notes["128-4-4"] == f"{last}: own"
     assert table.rows[1]["run"] == "128-4-4"
     value, low, high = table.rows[1]["validation loss"]  # both seeds
     assert value == pytest.approx(3.3) and low < 3.1 < 3.5 < high
@@ -148,7 +149,9 @@ def test_beginnings_of_a_file_take_the_place_of_stories_and_of_our_three(tmp_pat
     assert begun == ["Tom had", "Mia ran to the"] and "--controls" not in grade
 
 
-def test_a_list_without_a_picture_keeps_its_table(tmp_path):
-    """Such as instructions to a model whose corpus has no headers."""
-    results.show("instruct", EXPERIMENTS["instruct"], [], Settings(tmp_path))
+@pytest.mark.parametrize("name", ["instruct", "neurons"])
+def test_a_list_without_a_picture_keeps_its_table(tmp_path, name):
+    """Such as instructions to a model whose corpus has no headers, or where interpret.py failed."""
+    subject = Subject("hf:x", open_model("hf:x"), tmp_path / "x", tmp_path)
+    results.show(name, EXPERIMENTS[name], [subject], Settings(tmp_path))
     assert (tmp_path / "experiment.json").exists()

@@ -15,7 +15,7 @@ from random_models import model_to_probe, save_run, trained_on
 import experiments
 from nanostories.cli import UserError
 from nanostories.results import Table, load, save
-from nanostories.sweeps import lists, memory, runner
+from nanostories.sweeps import lists, measures, memory, runner
 from nanostories.sweeps.measures import Command
 from nanostories.sweeps.plan import PlannedRun
 from nanostories.training.config import TrainConfig
@@ -126,11 +126,13 @@ def test_a_measure_that_fails_is_named_and_called_again_and_the_others_are_made(
     """Also if it left a result, as grade.py does without the judge that it could not ask."""
     (tmp_path / "probe.py").write_text("from pathlib import Path\nPath('probed').touch()")
     (tmp_path / "grade.py").write_text("raise SystemExit('no key')")
-    todo = [Command(None, ["grade.py", "out"]), Command(tmp_path / "x.json", ["probe.py"])]
+    grade = measures.grade(["out"], measures.Settings(tmp_path), "eval", [])
+    todo = [grade, Command(tmp_path / "x.json", ["probe.py"])]
     monkeypatch.setattr(runner, "ROOT", tmp_path)
-    monkeypatch.setattr("nanostories.sweeps.measures.commands", lambda *_: todo)
+    monkeypatch.setattr(measures, "commands", lambda *_: todo)
+    monkeypatch.setattr(sys, "argv", list(map(str, grade.arguments)))
     monkeypatch.chdir(tmp_path)
-    save(tmp_path / "grades.json", "grade.py", [], is_shown=False)
+    save(tmp_path / "grades.json", "grade.py", [Table("x", [])], is_shown=False)
     for _ in range(2):
         problems = experiments.measure(lists.EXPERIMENTS["shapes"], [], None)
         assert problems == ["grade.py failed, see above"]

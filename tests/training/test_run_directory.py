@@ -92,7 +92,7 @@ def test_a_stopped_run_ends_its_step_saves_and_goes_on_exactly(config, reference
         run_of(config, resume=True, **LONGER)
         assert partly_trained(run) == ""
         assert_same_run(run, reference)
-    assert "finished before: 30 of 30 steps" in capsys.readouterr().out
+    assert "already finished: 30 of 30 steps" in capsys.readouterr().out
 
 
 def test_the_end_of_a_run_is_evaluated_whenever_it_comes(config, stop_in):

@@ -224,7 +224,7 @@ MISTAKES = {  # flags of a run whose name is there, and the message
     "--data=tinystories": "python prepare.py tinystories",
     "--block_size=100000 --eval_tokens=200000": "block_size=100000 needs more",
     "--name=never --resume": "no such run",
-    "--name=begun --resume": "out/begun: no ckpt.pt in it",
+    "--name=begun --resume": "out/begun/ckpt.pt: no checkpoint there",
     "--max_minutes=1e-9 --resume": "adds none; it counts from the beginning of the run",
     "--n_layer=3 --resume": "n_layer=2; it cannot be resumed with n_layer=3",
     "--window_size=9 --resume": "window_size=8; it cannot be resumed with window_size=9",
