@@ -20,6 +20,7 @@ answers and ignores the prompt scores at chance.
 import argparse
 import itertools
 import math
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ from nanostories.cli import (
     one_line_errors,
     positive,
 )
+from nanostories.corpus import instruct_headers
 from nanostories.corpus.token_files import load_stories
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.corpus.word_forms import looks_english
@@ -53,6 +55,7 @@ from nanostories.results import save
 from nanostories.tables import write_table
 from nanostories.text import sentences
 
+Reading = tuple[str, str]  # a beginning, and the text that is read after it
 TEXTS_AT_ONCE = 512
 SENTENCE_TOKENS = 64  # few sentences are longer
 STORIES = 500  # for --loss_by_kind
@@ -153,12 +156,13 @@ def answers_of_model(
     backend = load_backend(model)
     nats = read_texts(name, backend, texts, ends=False, bar=bar) if texts else {}
     greedy = continuations(backend, probes, max_new_tokens, bar)
-    if model.kind == "api":
-        backend.raise_failures()
+    if model.kind == "api" and backend.failures:
+        reasons = "; ".join(map(str, backend.failures.values()))
+        print(f"{name}: {len(backend.failures)} requests failed: {reasons}", file=sys.stderr)
     answers = []
     for probe in probes:
         found = graded(probe, nats) if probe.answers else Answer()
-        found.greedy = greedy[probe.prompt]
+        found.greedy = greedy.get(probe.prompt, "")
         answers.append(found)
     return answers
 
@@ -246,22 +250,22 @@ def print_continuations(rows: Sequence[dict], models: Sequence[str]) -> None:
 
 
 def read_by_all(
-    args: argparse.Namespace, models: list[Model], texts: Collection[str], ends: bool
+    args: argparse.Namespace, models: list[Model], readings: Collection[Reading], ends: bool
 ) -> tuple[dict, Tokenizer]:
-    """({model in tables: {text: (tokens,) log-likelihoods}}, the tokenizer of the last one). Each
-    text is read as the beginning of a story; with `ends`, its end counts as a token."""
+    """({model in tables: {(beginning, text): (tokens,) log-likelihoods of the text's}}, the
+    tokenizer of the last one). With `ends`, the end of the story counts as a token."""
     from nanostories.generation.backends import load_backend
     from nanostories.grading.likelihood_judge import read_texts
 
     found = {}
-    total = len(models) * len(texts)
+    total = len(models) * len(readings)
     with tqdm(desc="reading", total=total, unit="text", disable=None, delay=1) as bar:
         for model in models:
             require_likelihoods(model)
             backend = load_backend(model, batch_size=TEXTS_AT_ONCE)
             name = model.label(args.out)
-            nats = read_texts(name, backend, [("", text) for text in texts], ends, bar)
-            found[name] = {text: own.numpy() for (_, text), own in nats.items()}
+            nats = read_texts(name, backend, readings, ends, bar)
+            found[name] = {reading: own.numpy() for reading, own in nats.items()}
     return found, backend.tokenizer
 
 
@@ -269,11 +273,11 @@ def compare_pairs(args: argparse.Namespace, models: list[Model]) -> tuple:
     """(name of the result, tables, figure)"""
     pairs = read_pairs(args.pairs)
     texts = {pair.right for pair in pairs} | {pair.wrong for pair in pairs}
-    found, _ = read_by_all(args, models, texts, ends=False)
+    found, _ = read_by_all(args, models, [("", text) for text in texts], ends=False)
     rows = [pair._asdict() for pair in pairs]
     leads = {}
     for name, nats in found.items():
-        own = [nats[pair.right].sum() - nats[pair.wrong].sum() for pair in pairs]
+        own = [nats["", pair.right].sum() - nats["", pair.wrong].sum() for pair in pairs]
         leads[name] = np.array(own)
         for row, lead in zip(rows, own):
             row[name] = f"{lead:.4f}"
@@ -296,11 +300,15 @@ def compare_losses(args: argparse.Namespace, models: list[Model]) -> tuple:
     if len(corpora) > 1:
         raise UserError("these models learned different stories; name those to read with --data")
     corpus = corpora.pop()
-    stories = list(itertools.islice(load_stories(corpus, "val")[1], STORIES))
-    found, tokenizer = read_by_all(args, models, stories, ends=True)
+    readings = []  # a header is read, but does not count
+    for text in itertools.islice(load_stories(corpus, "val")[1], STORIES):
+        headed = instruct_headers.read(text)
+        readings.append((headed.header, f"\n\n{headed.story}") if headed else ("", text))
+    stories = [story for _, story in readings]
+    found, tokenizer = read_by_all(args, models, readings, ends=True)
     losses = {}
     for name, nats in found.items():
-        losses[name] = [-nats[story] for story in stories]
+        losses[name] = [-nats[reading] for reading in readings]
     kinds = token_kinds(stories, tokenizer)
     tables = loss_tables(kinds, losses)
     tables[0].about = f"{len(stories)} validation stories of {corpus}. {tables[0].about}"

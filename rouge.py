@@ -98,7 +98,11 @@ def read_texts(
         raise UserError(f"{run}: no completion has a word; sample again")
     begins = [len(corpus.encode(story_of(row).opening)) for row in samples]
     excerpts, stories = draw_excerpts(corpus, completions, begins, MIN_EXCERPTS)
-    clusters = [row["prompt_index"] for row in samples]
+    numbers = {}  # of stories; --ask makes several prompts of one
+    clusters = []
+    for row in samples:
+        story = row["reference"] or row["prompt"]
+        clusters.append(numbers.setdefault(story, len(numbers)))
     if len(set(clusters)) == 1:  # of a single prompt: each completion is a cluster of its own
         clusters = [row["sample_index"] for row in samples]
     return completions + excerpts, np.concatenate([clusters, stories])
@@ -153,23 +157,23 @@ def novelty_metrics(
 
 def compare_with_endings(samples: list[dict], args: argparse.Namespace) -> dict[str, Metric]:
     """Baseline: other stories' endings."""
-    endings = {}  # by prompt
-    pairs = []
+    pairs = []  # a true ending, and the words that are compared with it
     for row in samples:
         if row["reference"] and row["reference"].strip():
-            endings[row["prompt_index"]] = words_of(row["reference"])
-            pairs.append((row["prompt_index"], words_of(row["completion"])))
-    prompts = list(endings)
+            pairs.append((row["reference"], words_of(row["completion"])))
+    texts = list(dict.fromkeys(text for text, _ in pairs))
+    endings = {text: words_of(text) for text in texts}
     baseline_pairs = []
-    for i, prompt in enumerate(prompts):
-        others = (prompts[i + 1 :] + prompts[:i])[:N_OTHER_ENDINGS]
-        baseline_pairs += [(prompt, endings[other]) for other in others]
+    for i, text in enumerate(texts):
+        others = (texts[i + 1 :] + texts[:i])[:N_OTHER_ENDINGS]
+        baseline_pairs += [(text, endings[other]) for other in others]
     if not baseline_pairs:
         return {}
 
-    def f_of(pairs: list[tuple[int, list[str]]]) -> ClusteredValues:
-        scores = [rouge_k(text, endings[i], args.k, args.counting).f for i, text in pairs]
-        return ClusteredValues(np.array(scores), np.array([i for i, _ in pairs]))
+    def f_of(pairs: list[tuple[str, list[str]]]) -> ClusteredValues:
+        scores = [rouge_k(words, endings[text], args.k, args.counting).f for text, words in pairs]
+        clusters = [texts.index(text) for text, _ in pairs]
+        return ClusteredValues(np.array(scores), np.array(clusters))
 
     title = "F with the true ending"
     return {"ending_f": Metric(title, f_of(pairs), f_of(baseline_pairs), is_paired=True)}

@@ -175,6 +175,7 @@ def contradictions_of_prompts(args: argparse.Namespace) -> list[tuple]:
             (args.ask or args.split != "val") and not args.eval,
             "--split, --ask and --unseen_words need --eval N, the number of stories",
         ),
+        (args.ask and args.split == "unseen", "--unseen_words takes no --ask"),
         (
             args.prompts and args.prompts.stem in SET_NAMES,
             f"--prompts {args.prompts}: its stories would be the set {set_name(args)}, which is"
@@ -338,7 +339,8 @@ def open_samples(
     settings = {}
     if args.eval:
         draw = "random" if args.split == "train" else "first"
-        settings = dict(split=args.split, draw=draw, cut=args.cut)
+        ask = " ".join(args.ask) or None
+        settings = dict(split=args.split, draw=draw, cut=args.cut, ask=ask)
     settings |= backend.identity() | asdict(sampling)
     return Samples(path, model.name, settings, prompts)
 

@@ -109,8 +109,11 @@ class Request:
 
 def draw_requests(args: argparse.Namespace) -> list[Request]:
     words = defaultdict(list)
-    for _, row in read_user_table(args.words, ("word", "kind")):
-        words[row["kind"]].append(row["word"])
+    for where, row in read_user_table(args.words, ("word", "kind")):
+        word = row["word"].strip()
+        if not word:
+            raise UserError(f"{where}: no word")
+        words[row["kind"].strip()].append(word)
     for kind in KINDS:
         if kind not in words:
             raise UserError(f"{args.words}: no words of the kind {kind}")

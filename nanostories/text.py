@@ -31,7 +31,7 @@ SENTENCE_END = regex.compile(
     r"""(?:["'”’)」』]*(?=\s+(?:[–—-]\s*)?["'“‘(]?\p{Lu}|\s*$)|(?=\s+["'“‘(]?\p{Lo}))"""
     r"""|[。！？…]+(?![」』])"""
 )
-DOUBLE_QUOTES = regex.compile('["“”「」]')
+DOUBLE_QUOTES = regex.compile('["“”„「」]')
 # An apostrophe within a word is neither of these.
 OPENING_SINGLE_QUOTE = regex.compile(r"(?<![\p{L}\d])['‘]")
 CLOSING_SINGLE_QUOTE = regex.compile(r"(?<=[,.!?])['’]")

@@ -172,13 +172,15 @@ def test_bad_input_is_one_line_and_asks_nothing(write, tmp_path):
     (tmp_path / "template.txt").write_text("A story about a {hero}.")
     with serve(tell) as server:
         assert "verb" in write(server, "--words", tmp_path / "words.csv")
+        (tmp_path / "gap.csv").write_text("word,kind\n ,noun\n")
+        assert "gap.csv, line 2: no word" in write(server, "--words", tmp_path / "gap.csv")
         assert "{hero}" in write(server, "--template", tmp_path / "template.txt")
     assert not server.requests
 
 
 def test_another_language_takes_its_own_words_and_plain_takes_none(write, tmp_path):
     words = tmp_path / "words.csv"
-    words.write_text("word,kind\nबिल्ली,noun\nखाना,verb\nलाल,adjective\n", encoding="utf-8")
+    words.write_text("word,kind\nबिल्ली,noun\nखाना,verb\nलाल , adjective\n", encoding="utf-8")
     with serve(lambda number, request: ("say", "एक बिल्ली थी। " * 20)) as server:
         printed = write(server, "--words", words, "--language", "Hindi")
         assert "--headers --vocabulary=bpe" in printed

@@ -115,6 +115,8 @@ def load_other(path_or_id: str) -> tuple[OtherModel, OtherTokenizer]:
         model = AutoModelForCausalLM.from_pretrained(path_or_id, dtype=torch.float32)
         # Without cleaning up, which would decode "Oh ." as "Oh."
         tokenizer = AutoTokenizer.from_pretrained(path_or_id, clean_up_tokenization_spaces=False)
+        if tokenizer.eos_token_id is None:
+            raise ValueError("its tokenizer has no token that ends a text (eos_token)")
         return OtherModel(model).eval(), OtherTokenizer(tokenizer)
     except (*UNREADABLE, AttributeError, ImportError) as error:
         # The last two: its config lacks a size, such as a context, or it needs another package.

@@ -112,9 +112,11 @@ def lacks_space(prompt: str, reply: str) -> bool:
     if "„" in prompt:  # as in Czech or German, where “ ends a quotation
         last = last.replace("“", "”")
     first = reply[:1]
-    n_quotes = len(DOUBLE_QUOTES.findall(prompt)) + prompt.count("„")
-    if DOUBLE_QUOTES.match(first) and n_quotes % 2 == 0:
-        first = "a"  # it opens a quotation, as a word begins
+    is_inside = len(DOUBLE_QUOTES.findall(prompt)) % 2 == 1
+    if is_inside and last == '"':  # it opens the quotation
+        return False
+    if (DOUBLE_QUOTES.match(first) and not is_inside) or first in tuple("„«¿¡("):
+        first = "a"  # it opens something, as a word begins
     return bool(TWO_WORDS.match(last + first))
 
 

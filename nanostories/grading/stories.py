@@ -22,7 +22,7 @@ from nanostories.files import common_directory
 from nanostories.generation.samples_file import EVAL, read_rows, set_file
 
 # Runs are compared where these are equal.
-SAMPLING_SETTINGS = ("cut", "temperature", "top_k", "beams", "best_of", "max_new_tokens")
+SAMPLING_SETTINGS = ("cut", "ask", "temperature", "top_k", "beams", "best_of", "max_new_tokens")
 SAMPLING = ("split", "draw", *SAMPLING_SETTINGS)
 
 

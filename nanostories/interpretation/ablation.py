@@ -27,9 +27,13 @@ INCREASE = ("loss_increase", "loss_increase_low", "loss_increase_high")  # colum
 
 
 def story_loss(model: GPTNeo, story: TaggedStory, patches: dict | None = None) -> float:
-    """In nats, over all its tokens."""
+    """In nats, over all its targets."""
     hidden = run(model, story.tokens[None], patches=patches)
-    return head_loss(hidden[0], model.head.weight, story.targets).item() * len(story.targets)
+    return head_loss(hidden[0], model.head.weight, story.targets).item() * n_targets(story)
+
+
+def n_targets(story: TaggedStory) -> int:
+    return (story.targets >= 0).sum().item()
 
 
 def without(part: int | list[int], mean: torch.Tensor) -> Patch:
@@ -63,7 +67,7 @@ def add_loss_increases(
             name = f"blocks.{row['layer']}.{'z' if 'head' in row else 'post'}"
             part = row["head"] if "head" in row else row["neuron"]
             losses[i] = story_loss(model, story, {name: without(part, means[name])})
-    n_tokens = np.array([len(story.tokens) for story in stories])
+    n_tokens = np.array(list(map(n_targets, stories)))
     mean = ratio(ablated - intact, n_tokens)
     for row, *increase in zip(rows, mean.value, mean.low, mean.high):
         row |= dict(zip(INCREASE, increase))

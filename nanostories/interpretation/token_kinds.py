@@ -90,8 +90,8 @@ def kinds_of_pieces(pieces: Sequence[str], names: set[str], function_words: set[
         form = "".join(pieces[i] for i in members)
         word = form.strip()
         if any(char.isalnum() for char in word):
-            # four tokens: more than the marks and white space between two sentences
-            before = "".join(pieces[max(0, members[0] - 4) : members[0]])
+            # eight tokens: more than the marks and white space between two sentences
+            before = "".join(pieces[max(0, members[0] - 8) : members[0]])
             for i in members:
                 kinds[i] = "inside of a word"
             kinds[members[0]] = kind_of_word(word, names, function_words, mentioned)

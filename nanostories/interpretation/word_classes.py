@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from nanostories.corpus import instruct_headers
 from nanostories.corpus.builtin_stories import NAMES, NOUNS, PRONOUNS, plural
 from nanostories.corpus.builtin_stories import ROLES as READINGS  # word: (kind, base form)
 from nanostories.corpus.tokenizer import Tokenizer
@@ -89,8 +90,9 @@ def split_words(pieces: Sequence[str]) -> list[list[int]]:
     words = []
     last = " "  # the character before the piece
     for i, piece in enumerate(pieces):
-        # "" is the beginning of a character that the next token ends.
-        if is_letter(last) and (piece == "" or is_letter(piece[0])):
+        # "" is the beginning of a character that a later token ends.
+        first = "".join(pieces[i : i + 4])[:1] or " "
+        if is_letter(last) and is_letter(first):
             words[-1].append(i)
         elif piece.strip():
             words.append([i])
@@ -115,7 +117,8 @@ def visible(piece: str) -> str:
 class TaggedStory:
     # (T,) as the model reads them: its prefix, then the story, cut at the end of the context
     tokens: torch.Tensor
-    targets: torch.Tensor  # (T,) the token that follows each; <|endoftext|> is the last
+    # (T,) the token that follows each, <|endoftext|> the last; -100 where that is of a header
+    targets: torch.Tensor
     words: torch.Tensor  # (T,) which of the corpus' words the token belongs to, or -1
     ends: torch.Tensor  # (T,) bool: the last token of its word, where the model has read all of it
 
@@ -155,6 +158,10 @@ class TaggedCorpus:
                     words[len(prefix) + i] = number
                 ends[len(prefix) + members[-1]] = True
             targets = [*tokens[1:], tokenizer.end_of_text]
+            headed = instruct_headers.read(text)
+            if headed:  # it is read, but does not count
+                n = len(prefix) + len(tokenizer.encode(headed.header)) - 1
+                targets[:n] = [-100] * n
             columns = (tokens, targets, words, ends)
             story = [torch.tensor(column[:block_size], device=device) for column in columns]
             stories.append(TaggedStory(*story))

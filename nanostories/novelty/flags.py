@@ -42,15 +42,13 @@ def copied_length(longest: np.ndarray) -> int:
 
 
 def is_copy(text: np.ndarray, spans: np.ndarray, min_words: int) -> bool:
-    """Whether its longest span in a training story has at least min_words words, and enough
-    different ones.
+    """Whether a span in a training story has at least min_words words, and enough different ones.
 
     spans: as in search.Matches."""
-    length = spans.max(initial=0)
-    if length < min_words:
-        return False
-    start = spans.argmax()
-    return len(np.unique(text[start : start + length])) >= MIN_DIFFERENT_WORDS
+    for start in np.flatnonzero(spans >= min_words):
+        if len(np.unique(text[start : start + spans[start]])) >= MIN_DIFFERENT_WORDS:
+            return True
+    return False
 
 
 def is_template(masked: np.ndarray, precision: float, k: int) -> bool:

@@ -49,6 +49,9 @@ def test_an_api_model_continues_stories(endpoint, sample_py, run):
         ('Mom said, "Yes', '," and', 'Mom said, "Yes," and'),
         ("Once", ", a dog", "Once, a dog"),
         ("„Pojď,“", "řekl.", "„Pojď,“ řekl."),
+        ('Tom said, "', 'Hello!"', 'Tom said, "Hello!"'),
+        ("Sie rief:", "„Komm!“", "Sie rief: „Komm!“"),
+        ("Luis dijo:", "¿Qué?", "Luis dijo: ¿Qué?"),
     ],
 )
 def test_a_space_where_the_script_has_one(endpoint, sample_py, prompt, reply, story):

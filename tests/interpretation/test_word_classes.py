@@ -50,6 +50,10 @@ def test_kinds_of_words():
     story = corpus.stories[0]
     assert story.tokens[0] == 50256 and story.words[0] == -1 and story.targets[-1] == 50256
     assert story.ends[-1]
+    headed = TaggedCorpus.from_texts(["Words: cat\nStory:\n\nTom ran."], gpt2(), [50256], 512)
+    targets = headed.stories[0].targets
+    assert targets[targets >= 0].tolist() == [*gpt2().encode("\n\nTom ran."), 50256]
+    assert "Tom" in TaggedCorpus.from_texts(["Then Tom’s cat."], gpt2(), [50256], 512).words
     cut = TaggedCorpus.from_texts(texts, gpt2(), [50256], 5).stories[0]
     assert cut.targets.tolist() == story.tokens[1:6].tolist()
     russian = TaggedCorpus.from_texts(["Маша увидела кота. Кот молчал!"], gpt2(), [50256], 512)

@@ -3,6 +3,7 @@ chance is not."""
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import planted
@@ -220,6 +221,17 @@ def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
     assert [first["training_story"], second["training_story"]] == training[5:7]
     passage = tables["passages"][0]
     assert (passage["run"], passage["flag"], passage["story"]) == ("tiny", "copy", 5)
+
+
+def test_an_ending_is_not_compared_with_itself_where_a_story_has_several_prompts():
+    """As of sample.py --ask."""
+    rows = []
+    for i, reference in enumerate(["A dog ran.", "A dog ran.", "Mia sat down."]):
+        rows.append({"prompt_index": i, "reference": reference, "completion": "A dog ran."})
+    args = SimpleNamespace(k=2, counting="clipped")
+    found = rouge.compare_with_endings(rows, args)["ending_f"]
+    assert found.completions.values.tolist() == [1, 1, 0] and not found.baseline.values.any()
+    assert found.completions.clusters.tolist() == [0, 0, 1]
 
 
 def test_planted_copies_are_found(corpus, compare, tmp_path):
