@@ -82,20 +82,23 @@ def show(
         figure = draw(rows, measured, experiment.axes, curves)
     else:  # a measure has drawn it
         grades = result_name("grades", settings.set)  # grades, or those of beginnings
-        copy_picture(experiment.picture.replace("grades", grades), directory)
+        name_of_picture = experiment.picture.replace("grades", grades)
+        copy_picture(name_of_picture, directory, subjects)
     checkpoints = [subject.model.directory / "ckpt.pt" for subject in subjects if subject.run]
     sources = [path for path in checkpoints if path.exists()]  # `memory` trains nothing
     path = directory / "experiment.json"
     save(path, "experiments.py", tables, sources=sources, figure=figure)
 
 
-def copy_picture(name: str, directory: Path) -> None:
-    """The nearest to the directory. Copies nothing if no model could be measured."""
-    found = sorted(directory.rglob(name), key=lambda path: (len(path.parts), path))
-    if found:
-        for ending in (".png", ".svg"):
-            content = found[0].with_suffix(ending).read_bytes()
-            write_bytes(directory / f"experiment{ending}", content)
+def copy_picture(name: str, directory: Path, subjects: Sequence[Subject]) -> None:
+    """That of all subjects, or of the first that has one. Copies nothing if none could be
+    measured."""
+    for place in [directory, *(subject.directory for subject in subjects)]:
+        if (place / name).exists():
+            for ending in (".png", ".svg"):
+                content = (place / name).with_suffix(ending).read_bytes()
+                write_bytes(directory / f"experiment{ending}", content)
+            return
 
 
 # ---- Rows ----
@@ -162,7 +165,7 @@ def mean_rows(rows: Sequence[dict], measured: Iterable[str]) -> list[dict[str, C
         for column in columns:
             cell = mean_cell([row.get(column) for row in its_rows])
             if column.endswith(SHARES) and isinstance(cell, list):
-                cell = [cell[0], *np.clip(cell[1:], 0, 1)]
+                cell = [cell[0], *np.clip(np.array(cell[1:], dtype=float), 0, 1)]
             cells[column] = cell
         found.append(cells)
     return found
