@@ -65,6 +65,7 @@ def parse_arguments():
 
 def run_bench(args) -> dict:
     """The result, as it is saved."""
+    from benches.measure import DEVICE
     from nanostories.device import processor_name, set_up_device
 
     settings = {}
@@ -75,7 +76,7 @@ def run_bench(args) -> dict:
     if args.device:
         settings["device"] = args.device
     ratios, figures = importlib.import_module(f"benches.{args.name}").bench(**settings)
-    device = set_up_device(args.device or "auto")
+    device = set_up_device(args.device or DEVICE)
     versions = {"python": platform.python_version()}
     for library in distributions():
         if library.name in LIBRARIES:

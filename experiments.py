@@ -113,7 +113,7 @@ def parse_arguments() -> argparse.Namespace:
         type=shlex.split,
         default=[],
         metavar="FLAGS",
-        help='for each sample.py, such as "--n 10"; a flag by itself: --sample=--raw',
+        help='for each sample.py, such as "--n 10" (one word needs =: --sample=--n=10)',
     )
     parser.add_argument(
         "--grade",
@@ -130,10 +130,10 @@ def main():
     args = parse_arguments()
     # Children have a session of their own, so whatever ends this process must be passed on. A
     # shell's background jobs ignore SIGINT, and so would they.
-    ends = [signal.SIGINT, signal.SIGTERM]
+    stops = [signal.SIGINT, signal.SIGTERM]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # no nohup
-        ends.append(signal.SIGHUP)
-    for number in ends:
+        stops.append(signal.SIGHUP)
+    for number in stops:
         signal.signal(number, signal.default_int_handler)
     with one_line_errors("experiments.py", interrupted="run the same command to resume"):
         run_experiment(args)
@@ -177,8 +177,8 @@ def run_experiment(args: argparse.Namespace) -> None:
         log = directory / "experiment.log"
         failed = runner.train_all(runs, log)
         if failed:
-            n_failed = f"{len(failed)} of {len(runs)} runs failed"
-            problems.append(f"{n_failed} ({', '.join(failed)}), see {log}")
+            counts = f"{len(failed)} of {len(runs)} runs failed"
+            problems.append(f"{counts} ({', '.join(failed)}), see {log}")
     finished = [run for run in runs if run.config.name not in failed]
     data, _ = corpora[experiment.data]
     subjects = find_subjects(listed, finished, experiment, directory, data)

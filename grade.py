@@ -217,9 +217,8 @@ def by_likelihood(
         judge = LikelihoodJudge(name)
         for group in judged:
             if not group.corpus or not (group.corpus / "meta.json").exists():
-                print(
-                    f"{group.title}: without consistency, as their corpus is not here; name --data"
-                )
+                problem = "no consistency scores, as the corpus of these prompts was not found"
+                print(f"{group.title}: {problem}; pass it with --data")
             sources = group.sources() | group.controls
             stories = itertools.chain.from_iterable(sources.values())
             scores = judge.grade(stories, group.corpus, cache)

@@ -55,7 +55,6 @@ from nanostories.results import save
 from nanostories.tables import write_table
 from nanostories.text import sentences
 
-Reading = tuple[str, str]  # a beginning, and the text that is read after it
 TEXTS_AT_ONCE = 512
 SENTENCE_TOKENS = 64  # few sentences are longer
 STORIES = 500  # for --loss_by_kind
@@ -250,7 +249,10 @@ def print_continuations(rows: Sequence[dict], models: Sequence[str]) -> None:
 
 
 def read_by_all(
-    args: argparse.Namespace, models: list[Model], readings: Collection[Reading], ends: bool
+    args: argparse.Namespace,
+    models: list[Model],
+    readings: Collection[tuple[str, str]],
+    ends: bool,
 ) -> tuple[dict, Tokenizer]:
     """({model in tables: {(beginning, text): (tokens,) log-likelihoods of the text's}}, the
     tokenizer of the last one). With `ends`, the end of the story counts as a token."""

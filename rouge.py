@@ -163,6 +163,7 @@ def compare_with_endings(samples: list[dict], args: argparse.Namespace) -> dict[
             pairs.append((row["reference"], words_of(row["completion"])))
     texts = list(dict.fromkeys(text for text, _ in pairs))
     endings = {text: words_of(text) for text in texts}
+    numbers = {text: i for i, text in enumerate(texts)}
     baseline_pairs = []
     for i, text in enumerate(texts):
         others = (texts[i + 1 :] + texts[:i])[:N_OTHER_ENDINGS]
@@ -172,7 +173,7 @@ def compare_with_endings(samples: list[dict], args: argparse.Namespace) -> dict[
 
     def f_of(pairs: list[tuple[str, list[str]]]) -> ClusteredValues:
         scores = [rouge_k(words, endings[text], args.k, args.counting).f for text, words in pairs]
-        clusters = [texts.index(text) for text, _ in pairs]
+        clusters = [numbers[text] for text, _ in pairs]
         return ClusteredValues(np.array(scores), np.array(clusters))
 
     title = "F with the true ending"

@@ -16,6 +16,7 @@ from nanostories.text import DOUBLE_QUOTES, REFUSAL, SPACELESS
 
 # The last character of a prompt and the first one of a reply, if a space belongs between them.
 TWO_WORDS = regex.compile(rf"[^\s{SPACELESS}。、，！？：；\p{{Ps}}\p{{Pi}}](?![{SPACELESS}])\w")
+OPENING = regex.compile("[„«¿¡(]")
 # Such a story may well begin with "I can not", which is no refusal then.
 FIRST_PERSON = regex.compile(r"\b(I|my|me)\b")
 
@@ -115,8 +116,8 @@ def lacks_space(prompt: str, reply: str) -> bool:
     is_inside = len(DOUBLE_QUOTES.findall(prompt)) % 2 == 1
     if is_inside and last == '"':  # it opens the quotation
         return False
-    if (DOUBLE_QUOTES.match(first) and not is_inside) or first in tuple("„«¿¡("):
-        first = "a"  # it opens something, as a word begins
+    if OPENING.match(first) or (DOUBLE_QUOTES.match(first) and not is_inside):
+        first = "a"  # a space belongs before it as before a word
     return bool(TWO_WORDS.match(last + first))
 
 

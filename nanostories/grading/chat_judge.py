@@ -71,17 +71,18 @@ class Question:
         fields = "|".join(map(re.escape, values))
         texts = []
         for turn in self.turns:
-            turn = told(turn) if story.instruction else untold(turn)
+            turn = for_told(turn) if story.instruction else for_untold(turn)
             texts.append(re.sub(fields, lambda field: values[field[0]], turn))
         return texts
 
 
-def told(turn: str) -> str:
+def for_told(turn: str) -> str:
+    """For a story with an instruction."""
     return re.sub(f"(?m)^{re.escape(IF_TOLD)}", "", turn)
 
 
-def untold(turn: str) -> str:
-    """Without the lines and the paragraph for stories with an instruction."""
+def for_untold(turn: str) -> str:
+    """For a story without: lines and paragraphs about the instruction are left out."""
     lines = turn.splitlines(keepends=True)
     turn = "".join(line for line in lines if not line.startswith(IF_TOLD))
     paragraphs = turn.split("\n\n")
@@ -192,8 +193,10 @@ class ChatJudge:
         missing = self.missing(stories)
         # A budget that runs out favors no run, and leaves whole prompts graded.
         random.Random(0).shuffle(missing)
-        order = {prompt: i for i, prompt in enumerate(dict.fromkeys(x.prompt for x, _ in missing))}
-        missing.sort(key=lambda job: order[job[0].prompt])
+        prompts = {}  # in this order
+        for story, _ in missing:
+            prompts.setdefault(story.prompt, len(prompts))
+        missing.sort(key=lambda job: prompts[job[0].prompt])
         problems = []
         with tqdm(desc=f"{self.name} grades", total=len(missing), disable=None, delay=1) as bar:
             for _, problem in self.client.map(lambda job: self.ask(*job), missing):

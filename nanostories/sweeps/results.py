@@ -190,7 +190,7 @@ def value_of(cell: Cell) -> float | None:
 
 
 def formats_of(columns: Iterable[str]) -> dict[str, str]:
-    shares = {name: ".1%" for name in columns if name.endswith(" right")}
+    shares = {name: ".1%" for name in columns if name.endswith(SHARES)}
     return FACTS | shares
 
 

@@ -189,6 +189,11 @@ def read_run(run: Path) -> dict:
     return settings
 
 
+def corpus_of(settings: dict) -> Path:
+    settings = DEFAULTS | settings
+    return Path(settings["data_dir"], settings["data"])
+
+
 def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, bool]:
     """[CONFIG.py ...] [--name=value ...] [--resume] -> (config, resume). Later files win over
     earlier ones, and the command line over all. With --resume, the directory of a run may stand in
@@ -214,13 +219,13 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     for path in paths:
         settings |= read_run(path) if resume and path.is_dir() else read_config(path)
     parts = [path.stem for path in paths]
-    data = settings.get("data", DEFAULTS["data"])
-    if given.get("data", data) != data:
+    if "data" in given:
         corpus = Path(given["data"])
-        parts.append(corpus.name)  # so that each corpus has a run of its own
         given["data"] = str(corpus)
         if corpus.name != str(corpus) and "data_dir" not in given:  # a path, as of other commands
             given |= {"data": corpus.name, "data_dir": str(corpus.parent)}
+        if corpus_of(settings | given) != corpus_of(settings):
+            parts.append(corpus.name)  # so that each corpus has a run of its own
     settings.setdefault("name", "-".join(parts))
     config = TrainConfig(**settings | given)
     for name, others in COMPUTED.items():

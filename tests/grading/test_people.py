@@ -1,6 +1,7 @@
 """People as judges: the page is blind and keeps what they type; its file is read as a judge; a
 careful reading and a random one are told apart; judges that agree are seen to."""
 
+import itertools
 import json
 import random
 import shutil
@@ -153,5 +154,5 @@ def test_the_file_that_the_page_saves_is_read(groups, chromium, tmp_path):
     chromium.press("Control+8", "7")
     (tmp_path / "read-me.csv").write_text(chromium.run(SAVED))
     (found,) = by_people(groups, tmp_path)
-    graded = [scores for own in found.grades.values() for scores in own if scores]
+    graded = [scores for scores in itertools.chain(*found.grades.values()) if scores]
     assert found.judge == "human:A_B7" and graded == [{"grammar": 7}]

@@ -228,3 +228,14 @@ def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
     assert probe_py("--model api:teacher --prompts mine.txt")[0] == 0
     rows = read_table(tmp_path / "out" / "api--teacher" / "probe-mine.csv")
     assert [row["api:teacher greedy"] for row in rows] == [" after Once upon", " after One day"]
+    answer = endpoint.fault
+
+    def refuse(number, request):
+        if request["messages"][-1]["content"] == "Once upon":
+            return "status", 400, {}, "filtered"
+        return answer(number, request)
+
+    endpoint.fault = refuse  # one prompt, which leaves the others
+    assert "1 requests failed" in probe_py("--model api:teacher --prompts mine.txt")[1].err
+    rows = read_table(tmp_path / "out" / "api--teacher" / "probe-mine.csv")
+    assert [row["api:teacher greedy"] for row in rows] == ["", " after One day"]

@@ -113,6 +113,12 @@ def test_two_words_ten_times_are_no_copy(passage, is_copy):
     assert not flags.is_copy(text, spans, 21)
 
 
+def test_a_passage_is_a_copy_beside_a_longer_one_of_two_words():
+    text = np.concatenate([[0, 1] * 15, np.arange(50, 70)])
+    spans = np.concatenate([np.arange(30, 0, -1), np.arange(20, 0, -1)])
+    assert flags.is_copy(text, spans, 20) and not flags.is_copy(text[:30], spans[:30], 20)
+
+
 def test_names_and_unknown_words_are_masked_and_nothing_else(corpus):
     opened = open_corpus(corpus[0])
     anna, zorban, otter, was = opened.encode("Anna zorban otter was")

@@ -31,9 +31,13 @@ def test_later_config_files_win_and_the_command_line_over_all(tmp_path):
     config, resume = parse_command_line(["--resume", paths[0], "--name=other"])
     assert (config.name, config.n_layer, resume) == ("other", 3, True)
     assert parse_command_line([])[0].name == "demo"
-    for path, place in (("/mnt/builtin", "/mnt"), ("data/builtin/", "data"), ("./x", "data")):
-        config, _ = parse_command_line([f"--data={path}"])  # as for other commands
-        assert config.data_dir == place and config.name == f"demo-{config.data}"
+    for path, place, name in (
+        ("/mnt/builtin", "/mnt", "demo-builtin"),
+        ("data/builtin/", "data", "demo"),  # the config's own
+        ("./x", "data", "demo-x"),
+    ):
+        config, _ = parse_command_line([f"--data={path}"])  # a path, as for other commands
+        assert (config.data_dir, config.name) == (place, name)
 
 
 def test_every_config_that_comes_with_us_is_good():
