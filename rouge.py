@@ -18,7 +18,7 @@ import argparse
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,21 +62,18 @@ class Score(NamedTuple):
     f: float  # their harmonic mean
 
 
-def rouge_k(a: str | Sequence, b: str | Sequence, k: int = 2, counting: str = "set") -> Score:
-    """Shared k-grams of two texts, or of two sequences of words or ids.
+def rouge_k(a: str, b: str, k: int = 2, counting: str = "set") -> Score:
+    """Shared k-grams of two texts.
 
     counting: "set" is the TinyStories paper's (section 4): each k-gram counts once per text,
     however often it occurs. "clipped" is Lin's (2004), and rouge-score's: a k-gram that a has m
     times and b n is shared min(m, n) times."""
-    return overlap(kgrams(a, k, counting), kgrams(b, k, counting))
+    return overlap(kgrams(words_of(a), k, counting), kgrams(words_of(b), k, counting))
 
 
-def kgrams(text: str | Sequence, k: int, counting: str) -> Counter:
-    if isinstance(text, str):
-        text = words_of(text)
-    elif isinstance(text, np.ndarray):
-        text = text.tolist()  # Python's integers are quicker to hash
-    grams = zip(*(text[i:] for i in range(k)))
+def kgrams(words: Sequence, k: int, counting: str) -> Counter:
+    """words: as text, or their ids."""
+    grams = zip(*(words[i:] for i in range(k)))
     return Counter(set(grams) if counting == "set" else grams)
 
 
@@ -88,14 +85,10 @@ def overlap(a: Counter, b: Counter) -> Score:
 
 
 # ---- The comparisons ----
-def read_texts(
-    run: Path, samples: list[dict], corpus: WordCorpus
-) -> tuple[list[np.ndarray], np.ndarray]:
+def read_texts(samples: list[dict], corpus: WordCorpus) -> tuple[list[np.ndarray], np.ndarray]:
     """The completions, then excerpts of held-out stories, as ids; and (texts,) their clusters:
     completions of one prompt are alike, and so are excerpts of one story."""
     completions = [corpus.encode(row["completion"]) for row in samples]
-    if not any(map(len, completions)):
-        raise UserError(f"{run}: no completion has a word; sample again")
     begins = [len(corpus.encode(story_of(row).opening)) for row in samples]
     excerpts, stories = draw_excerpts(corpus, completions, begins, MIN_EXCERPTS)
     numbers = {}  # of stories; --ask makes several prompts of one
@@ -127,7 +120,7 @@ def novelty_metrics(
     """By name; without those that no completion has, because there are no true endings or too few
     other completions."""
     n = len(samples)
-    grams = [kgrams(words, args.k, args.counting) for words in matches.texts]
+    grams = [kgrams(words.tolist(), args.k, args.counting) for words in matches.texts]
     nearest = nearest_other(grams[:n], clusters[:n], args.others)
     nearest_excerpt = nearest_other(grams[n:], clusters[n:], args.others)
     measures = [
@@ -157,23 +150,24 @@ def novelty_metrics(
 
 def compare_with_endings(samples: list[dict], args: argparse.Namespace) -> dict[str, Metric]:
     """Baseline: other stories' endings."""
-    pairs = []  # a true ending, and the words that are compared with it
+    pairs = []  # a text, and the true ending that it is compared with
+    numbers = {}  # of the endings; --ask makes several prompts of one
     for row in samples:
-        if row["reference"] and row["reference"].strip():
-            pairs.append((row["reference"], words_of(row["completion"])))
-    texts = list(dict.fromkeys(text for text, _ in pairs))
-    endings = {text: words_of(text) for text in texts}
-    numbers = {text: i for i, text in enumerate(texts)}
+        ending = row["reference"]
+        if ending and ending.strip():
+            pairs.append((row["completion"], ending))
+            numbers.setdefault(ending, len(numbers))
+    endings = list(numbers)
     baseline_pairs = []
-    for i, text in enumerate(texts):
-        others = (texts[i + 1 :] + texts[:i])[:N_OTHER_ENDINGS]
-        baseline_pairs += [(text, endings[other]) for other in others]
+    for i, ending in enumerate(endings):
+        others = endings[i + 1 :] + endings[:i]
+        baseline_pairs += [(other, ending) for other in others[:N_OTHER_ENDINGS]]
     if not baseline_pairs:
         return {}
 
-    def f_of(pairs: list[tuple[str, list[str]]]) -> ClusteredValues:
-        scores = [rouge_k(words, endings[text], args.k, args.counting).f for text, words in pairs]
-        clusters = [numbers[text] for text, _ in pairs]
+    def f_of(pairs: list[tuple[str, str]]) -> ClusteredValues:
+        scores = [rouge_k(text, ending, args.k, args.counting).f for text, ending in pairs]
+        clusters = [numbers[ending] for _, ending in pairs]
         return ClusteredValues(np.array(scores), np.array(clusters))
 
     title = "F with the true ending"
@@ -204,13 +198,10 @@ class Analysis:
     run: Path
     set_name: str
     settings: dict  # how it was sampled: only like settings compare
-    warnings: list[str]  # about its stories
     metrics: dict[str, Metric]
-    baseline_flags: list[str]  # of the excerpts of every second held-out story
-    baseline_lengths: list[int]  # words of these
-    min_copied_words: int
-    n_verbatim: int  # excerpts that are in the training set word for word
+    flag_rows: list[dict]  # for a table
     csv_rows: list[dict]
+    warnings: list[str]
 
     def label(self, base: Path) -> str:
         return f"{label_of(self.run, base)}, {self.set_name}"
@@ -225,63 +216,81 @@ def analyze(
 ) -> Analysis:
     """samples: of the set of this name."""
     n = len(samples)
-    texts, clusters = read_texts(run, samples, corpus)
+    texts, clusters = read_texts(samples, corpus)
     matches, masked = search_training_stories(texts, corpus, args)
+    metrics = novelty_metrics(samples, matches, clusters, args)
     # Half of the stories set how long a copied passage must be; what is flagged of the other half
     # are false alarms.
     is_even = clusters[n:] % 2 == 0
-    longest = matches.longest()[n:]
-    min_copied_words = flags.copied_length(longest[is_even])
+    min_copied_words = flags.copied_length(matches.longest()[n:][is_even])
     flagged = flags.flag_texts(matches, masked, args.k, min_copied_words)
-    lengths = np.array([len(words) for words in texts[n:]])
+    flags_and_lengths = [(flag, len(words)) for flag, words in zip(flagged, texts)]
+    held_out = [pair for pair, even in zip(flags_and_lengths[n:], is_even) if not even]
+    return Analysis(
+        run=run,
+        set_name=set_name,
+        settings=settings_of(samples, corpus),
+        metrics=metrics,
+        flag_rows=flags.count_flags(flags_and_lengths[:n], held_out, args.k, min_copied_words),
+        csv_rows=flags.describe_completions(samples, corpus, flagged, matches, masked),
+        warnings=warnings_of(samples, matches, metrics, min_copied_words, args),
+    )
+
+
+def settings_of(samples: list[dict], corpus: WordCorpus) -> dict:
     n_prompts = len({row["prompt_index"] for row in samples})
     settings = {setting: samples[0].get(setting) for setting in SAMPLING_SETTINGS}
     settings["training stories"] = text_identity(corpus.directory)
     settings["prompts"] = n_prompts
-    settings["completions per prompt"] = n / n_prompts
+    settings["completions per prompt"] = len(samples) / n_prompts
     settings["checkpoint"] = samples[0].get("weights")
-    return Analysis(
-        run=run,
-        set_name=set_name,
-        settings=settings,
-        warnings=warn_of_other_weights(samples),
-        metrics=novelty_metrics(samples, matches, clusters, args),
-        baseline_flags=[flag for flag, even in zip(flagged[n:], is_even) if not even],
-        baseline_lengths=lengths[~is_even].tolist(),
-        min_copied_words=min_copied_words,
-        n_verbatim=((longest == lengths) & (lengths >= flags.MIN_WORDS)).sum(),
-        csv_rows=flags.describe_completions(samples, corpus, flagged, matches, masked),
-    )
+    return settings
 
 
-# ---- The tables ----
+def warnings_of(
+    samples: list[dict],
+    matches: Matches,
+    metrics: dict[str, Metric],
+    min_copied_words: int,
+    args: argparse.Namespace,
+) -> list[str]:
+    n = len(samples)
+    lines = warn_of_other_weights(samples)
+    lengths = np.array([len(words) for words in matches.texts])
+    is_verbatim = (matches.longest() == lengths) & (lengths >= flags.MIN_WORDS)
+    if is_verbatim[n:].any():
+        lines.append(
+            f"{is_verbatim[n:].sum()} held-out excerpts are in the training set word for word, as"
+            " stock phrases are; `python rouge.py` of the corpus says whether the splits share"
+            " whole stories"
+        )
+    n_long = (lengths[:n] >= min_copied_words).sum()
+    if n_long < n / 2:
+        lines.append(
+            f"only {n_long} of {n} completions have the {min_copied_words} words in a row that make"
+            " a copy here, as held-out stories share nearly as many with training stories: copies"
+            " can hardly be told"
+        )
+    if "other_f" not in metrics:
+        lines.append(
+            f"completions are not compared with each other: that needs {args.others + 1} prompts"
+            " (of one prompt: completions); sample more, or lower --others"
+        )
+    return lines
+
+
+# ---- One or several runs ----
 def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) -> list[Table]:
-    """Of one or several runs; their names are paths from `base`."""
+    """The names of the runs are paths from `base`."""
     rows = []
     flag_rows = []
     passages = []
     for analysis in analyses:
-        label = label_of(analysis.run, base)
-        first_cells = {"run": label, "set": analysis.set_name}
+        first_cells = {"run": label_of(analysis.run, base), "set": analysis.set_name}
         for metric in analysis.metrics.values():
             facts = {"cut": analysis.settings["cut"], "metric": metric.title}
             rows.append(first_cells | facts | metric.cells())
-        flagged = [row["flag"] for row in analysis.csv_rows]
-        lengths = [row["length"] for row in analysis.csv_rows]
-        n_words = analysis.min_copied_words
-        criteria = {
-            "copy": (n_words, f"{n_words} words in a row (of texts of as many words)"),
-            "template": (0, f"{flags.TEMPLATE:.0%} of its {args.k}-grams, names masked"),
-        }
-        for flag, (least, criterion) in criteria.items():
-            held_out = count_of(flag, analysis.baseline_flags, analysis.baseline_lengths, least)
-            cells = {
-                "flagged": flag,
-                "if one training story has": criterion,
-                "completions": count_of(flag, flagged, lengths, least),
-                "held-out": held_out,
-            }
-            flag_rows.append(first_cells | cells)
+        flag_rows += [first_cells | cells for cells in analysis.flag_rows]
         passages += flags.flagged_rows(first_cells, analysis.csv_rows)
     counted = "once per text" if args.counting == "set" else "as often as it occurs"
     about = (
@@ -289,11 +298,6 @@ def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) ->
         " Intervals are 95%, over prompts. Baseline: excerpts of held-out stories, as long as the"
         " completions; for the true ending, other stories' endings."
     )
-    if any("other_f" in analysis.metrics for analysis in analyses):
-        about += (
-            f" Each completion is compared with {args.others} others, of other prompts: a maximum"
-            " grows with the number compared."
-        )
     formats = dict.fromkeys(("completions", "baseline", "difference"), ".3f")
     tables = [
         Table("Novelty", rows, formats, about=about, facts={"kind": "metrics"}),
@@ -301,17 +305,17 @@ def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) ->
     ]
     if passages:
         tables.append(Table("Flagged passages", passages, facts={"kind": "passages"}))
+    differences = differences_of_splits(analyses, base)
+    if differences:
+        title = "Training minus validation stories: memorization"
+        facts = {"kind": "memorization"}
+        tables.append(Table(title, differences, {"difference": ".3f"}, facts=facts))
     return tables
 
 
-def count_of(flag: str, flags_of_texts: list[str], lengths: list[int], least: int) -> str:
-    """Of the texts that have at least this many words."""
-    counted = [own for own, length in zip(flags_of_texts, lengths) if length >= least]
-    return f"{counted.count(flag):,} of {len(counted):,}"
-
-
 def differences_of_splits(analyses: list[Analysis], base: Path) -> list[dict]:
-    """Rows, of each run's completions of training and of validation stories: memorization."""
+    """Rows, of each run's completions of training and of validation stories, if they were sampled
+    alike: memorization."""
     of_validation = {analysis.run: analysis for analysis in analyses if analysis.set_name == EVAL}
     rows = []
     for training in analyses:
@@ -324,54 +328,24 @@ def differences_of_splits(analyses: list[Analysis], base: Path) -> list[dict]:
         for name, metric in training.metrics.items():
             if name in validation.metrics:
                 baseline = validation.metrics[name].completions
-                pair = Metric("", metric.completions, baseline, is_count=metric.is_count)
+                pair = replace(metric, baseline=baseline, is_paired=False)
                 cells = {"run": label_of(training.run, base), "metric": metric.title}
                 rows.append(cells | {"difference": pair.cells()["difference"]})
     return rows
 
 
-def warnings_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) -> list[str]:
-    lines = []
-    for analysis in analyses:
-        label = analysis.label(base)
-        lines += [f"{label}: {text}" for text in analysis.warnings]
-        if analysis.n_verbatim:
-            lines.append(
-                f"{label}: {analysis.n_verbatim} held-out excerpts are in the training set"
-                " word for word, as stock phrases are; `python rouge.py` of the corpus says whether"
-                " the splits share whole stories"
-            )
-        n_copies = analysis.baseline_flags.count("copy")
-        if n_copies > 3 * flags.FALSE_ALARMS * len(analysis.baseline_flags):
-            lines.append(
-                f"{label}: {n_copies} held-out excerpts are flagged as copies: the splits"
-                " share near-copies of stories"
-            )
-        n = len(analysis.csv_rows)
-        n_long = sum(row["length"] >= analysis.min_copied_words for row in analysis.csv_rows)
-        if n_long < n / 2:
-            lines.append(
-                f"{label}: only {n_long} of {n} completions have the"
-                f" {analysis.min_copied_words} words in a row that make a copy here, as held-out"
-                " stories share nearly as many with training stories: copies can hardly be told"
-            )
-        if "other_f" not in analysis.metrics:
-            lines.append(
-                f"{label}: completions are not compared with each other: that needs"
-                f" {args.others + 1} prompts (of one prompt: completions); sample more, or lower"
-                " --others"
-            )
-    first, *others = analyses
-    is_one_run = all(analysis.run == first.run for analysis in others)
+def different_settings(analyses: list[Analysis]) -> list[str]:
+    """A warning, if there are some. Weights differ between runs anyway, but should not within
+    one."""
+    is_one_run = len({analysis.run for analysis in analyses}) == 1
     differ = []
-    for name, value in first.settings.items():
-        unlike = [analysis for analysis in others if analysis.settings[name] != value]
-        if unlike and (name != "checkpoint" or is_one_run):
-            found = f"{unlike[0].settings[name]} of {unlike[0].label(base)}"
-            differ.append(f"{name} ({value} of {first.label(base)}, {found})")
-    if differ:
-        lines.append(f"sampled with different settings: {'; '.join(differ)}")
-    return lines
+    for name in analyses[0].settings:
+        values = dict.fromkeys(analysis.settings[name] for analysis in analyses)
+        if len(values) > 1 and (name != "checkpoint" or is_one_run):
+            differ.append(f"{name} ({', '.join(map(str, values))})")
+    if not differ:
+        return []
+    return [f"sampled with different settings: {'; '.join(differ)}"]
 
 
 # ---- The command ----
@@ -416,28 +390,13 @@ def read_sets(run: Path, names: Sequence[str]) -> dict[str, list[dict]]:
     return sets
 
 
-def corpora_of(runs: dict[Path, dict[str, list[dict]]]) -> dict[Path, Path]:
-    """That of each run; for a model that was not trained here the one of the other runs, if they
-    have one in common. runs: {directory: its sets}"""
-    corpora = {}
-    for run, sets in runs.items():
-        model = writer_of(run, next(iter(sets.values())))
-        if model:
-            corpora[run] = model.evaluation_corpus()
-    for run in runs:
-        if run not in corpora and len(set(corpora.values())) != 1:
-            remedy = "name the training set, as in --data data/tinystories"
-            raise UserError(f"{run}: not a run of train.py; {remedy}")
-    return dict.fromkeys(runs, next(iter(corpora.values()))) | corpora
-
-
-def analyze_run(
-    run: Path, sets: dict[str, list[dict]], corpus: WordCorpus, args: argparse.Namespace
-) -> list[Analysis]:
-    analyses = [analyze(run, name, rows, corpus, args) for name, rows in sets.items()]
-    for analysis in analyses:
-        write_table(run / f"{result_name('rouge', analysis.set_name)}.csv", analysis.csv_rows)
-    return analyses
+def corpus_of(run: Path, sets: dict[str, list[dict]]) -> Path:
+    """Its training set."""
+    model = writer_of(run, next(iter(sets.values())))
+    if not model:
+        remedy = "name the training set, as in --data data/tinystories"
+        raise UserError(f"{run}: not a run of train.py; {remedy}")
+    return model.evaluation_corpus()
 
 
 def save_results(
@@ -445,16 +404,16 @@ def save_results(
 ) -> None:
     from nanostories.novelty.histograms import histograms  # here, as matplotlib is slow to import
 
-    tables = tables_of(analyses, path.parent, args)
-    differences = differences_of_splits(analyses, path.parent)
-    if differences:
-        title = "Training minus validation stories: memorization"
-        facts = {"kind": "memorization"}
-        tables.append(Table(title, differences, {"difference": ".3f"}, facts=facts))
+    base = path.parent
+    warnings = []
+    for analysis in analyses:
+        warnings += [f"{analysis.label(base)}: {text}" for text in analysis.warnings]
+    warnings += different_settings(analyses)
     sources = [set_file(analysis.run, analysis.set_name) for analysis in analyses]
-    runs = {analysis.label(path.parent): analysis.metrics for analysis in analyses}
-    figure = histograms(runs, IN_PICTURE)
-    warnings = warnings_of(analyses, path.parent, args)
+    figure = histograms(
+        {analysis.label(base): analysis.metrics for analysis in analyses}, IN_PICTURE
+    )
+    tables = tables_of(analyses, base, args)
     save(path, "rouge.py", tables, warnings, sources, figure, is_shown)
 
 
@@ -473,35 +432,45 @@ def show_corpora(directories: Sequence[Path]) -> None:
     print(f"wrote {directories[0]}/diversity.json and .png")
 
 
+def analyze_runs(args: argparse.Namespace) -> None:
+    runs = {}
+    for place in args.runs or [newest_run()]:
+        for run in runs_with_samples(place, args.set):
+            runs[run] = read_sets(run, args.set)
+    name = f"{result_name('rouge', args.set[0])}.json"
+    path = next(iter(runs)) / name
+    if len(runs) > 1:
+        path = comparison_path(list(runs), args.set[0])
+    corpora = {run: args.data or corpus_of(run, sets) for run, sets in runs.items()}
+    analyses = []
+    for run, sets in runs.items():
+        corpus = open_corpus(corpora[run])
+        of_run = []
+        for set_name, samples in sets.items():
+            analysis = analyze(run, set_name, samples, corpus, args)
+            write_table(run / f"{result_name('rouge', set_name)}.csv", analysis.csv_rows)
+            of_run.append(analysis)
+        save_results(run / name, of_run, args, is_shown=len(runs) == 1)
+        analyses += of_run
+    if len(runs) > 1:
+        save_results(path, analyses, args, is_shown=True)
+    picture = path.with_suffix(".png")
+    print(f"wrote {path}, {picture.name}, and in each run rouge*.csv")
+    print(f"next: look at {picture}")
+
+
 def main() -> None:
     args = parse_arguments()
     with one_line_errors(
         "rouge.py", interrupted="files of runs that were finished are written, others unchanged"
     ):
         data = [path for path in args.runs if (path / "meta.json").exists()]
-        if data and data == args.runs:
-            return show_corpora(data)
-        if data:
+        if data and data != args.runs:
             raise UserError(f"{data[0]}: a corpus; name runs alone, or corpora alone")
-        found = {}
-        for place in args.runs or [newest_run()]:
-            found |= {run.resolve(): run for run in runs_with_samples(place, args.set)}
-        runs = {run: read_sets(run, args.set) for run in found.values()}
-        name = f"{result_name('rouge', args.set[0])}.json"
-        path = next(iter(runs)) / name
-        if len(runs) > 1:
-            path = comparison_path(list(runs), args.set[0])
-        corpora = dict.fromkeys(runs, args.data) if args.data else corpora_of(runs)
-        analyses = []
-        for run, sets in runs.items():
-            analyses_of_run = analyze_run(run, sets, open_corpus(corpora[run]), args)
-            save_results(run / name, analyses_of_run, args, is_shown=len(runs) == 1)
-            analyses += analyses_of_run
-        if len(runs) > 1:
-            save_results(path, analyses, args, is_shown=True)
-        picture = path.with_suffix(".png")
-        print(f"wrote {path}, {picture.name}, and in each run rouge*.csv")
-        print(f"next: look at {picture}")
+        if data:
+            show_corpora(data)
+        else:
+            analyze_runs(args)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ Half an hour on two idle cores, on built-in stories, seed 0. Needs requirements-
 Chromium. The pictures of docs/results/ are those of their time, and are not made again.
 """
 
-import itertools
 import shlex
 import shutil
 import subprocess
@@ -101,12 +100,7 @@ def baselines(out: Path, data: Path) -> None:
 
 def memorization(out: Path, data: Path) -> None:
     """A model that has read 200 stories again and again, beside one that has read many once."""
-    from nanostories.corpus.token_files import load_stories
-
-    _, stories = load_stories(data / "builtin", "train")
-    few = out / "few.txt"
-    few.write_text("<|endoftext|>".join(itertools.islice(stories, 200)))
-    run(f"prepare.py --input {few} --name few --vocab_size 2000 --data_dir={data}")
+    run(f"prepare.py builtin --stories=200 --name=few --vocab_size=2000 --data_dir={data}")
     size = "--n_layer=2 --n_head=4 --n_embd=128 --batch_size=4 --max_steps=1500"
     where = f"--out_dir={out / 'memorization'} --data_dir={data}"
     places = []
@@ -133,5 +127,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     main()

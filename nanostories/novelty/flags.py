@@ -72,6 +72,27 @@ def flag_texts(matches: Matches, masked: Matches, k: int, min_copied_words: int)
     return flags
 
 
+def count_flags(
+    completions: Sequence[tuple[str, int]],
+    held_out: Sequence[tuple[str, int]],
+    k: int,
+    min_copied_words: int,
+) -> list[dict]:
+    """Rows of a table: how many texts have each flag, of those that are long enough for it.
+
+    completions, held_out: (flag, number of words) of each text."""
+    copied = f"{min_copied_words} words in a row (of texts of as many words)"
+    retold = f"{TEMPLATE:.0%} of its {k}-grams, names masked"
+    rows = []
+    for flag, least, criterion in (("copy", min_copied_words, copied), ("template", 0, retold)):
+        row = {"flagged": flag, "if one training story has": criterion}
+        for column, texts in (("completions", completions), ("held-out", held_out)):
+            found = [found_flag for found_flag, length in texts if length >= least]
+            row[column] = f"{found.count(flag):,} of {len(found):,}"
+        rows.append(row)
+    return rows
+
+
 def describe_completions(
     samples: Sequence[dict],
     corpus: WordCorpus,

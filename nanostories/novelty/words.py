@@ -102,10 +102,11 @@ def draw_excerpts(
     excerpts = []
     numbers = []
     for i in range(n):
-        length = min(len(texts[i % len(texts)]), longest)
+        text = i % len(texts)
+        length = min(len(texts[text]), longest)
         fitting = [number for number, story in enumerate(stories) if len(story) >= length]
         number = fitting[i % len(fitting)]
-        first = min(begins[i % len(texts)], len(stories[number]) - length)
+        first = min(begins[text], len(stories[number]) - length)
         excerpts.append(stories[number][first : first + length])
         numbers.append(number)
     return excerpts, np.array(numbers)
