@@ -2,7 +2,8 @@
 Does rouge.py find copies? Plants some among the completions of a run, and counts recall and false
 alarms. And corpora of a few stories, written as prepare.py writes them, and lines of a set.
 
-$ python tests/planted.py out/cpu_8m  # writes out/cpu_8m-planted/, as rouge.py does
+# writes out/cpu_8m-planted/, as rouge.py does
+$ python tests/planted.py out/cpu_8m data/tinystories
 """
 
 import hashlib
@@ -17,7 +18,6 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT))
 
 import rouge
-from nanostories.checkpoints.models import open_model
 from nanostories.corpus.builtin_stories import NAMES, NOUNS
 from nanostories.corpus.token_files import FORMAT
 from nanostories.corpus.tokenizer import gpt2
@@ -158,7 +158,7 @@ def count_flagged(rows: list[dict], run: Path) -> dict[str, list[int]]:
 
 def main() -> None:
     run = Path(sys.argv[1])
-    data = Path(sys.argv[2]) if len(sys.argv) > 2 else open_model(str(run)).evaluation_corpus()
+    data = Path(sys.argv[2])
     rows = plant(list(read_rows(run / "samples/eval.jsonl").values()), open_corpus(data))
     there = run.with_name(run.name + "-planted")
     write_rows(there / "samples/eval.jsonl", rows)

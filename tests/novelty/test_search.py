@@ -1,12 +1,11 @@
 """nanostories/novelty/search.py: it finds what brute force finds, in texts of one letter a word."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
 from nanostories.novelty import search as search_module
 from nanostories.novelty.search import Stream, search
+from rouge import kgrams, overlap
 
 
 def stream_of(texts: list[str]) -> Stream:
@@ -20,11 +19,6 @@ def ids_of(text: str) -> np.ndarray:
 
 def random_texts(rng, n: int, letters: str) -> list[str]:
     return ["".join(rng.choice([*letters], size=rng.integers(20))) for _ in range(n)]
-
-
-def kgrams(text: str, k: int, counting: str) -> Counter:
-    grams = [text[i : i + k] for i in range(len(text) - k + 1)]
-    return Counter(set(grams) if counting == "set" else grams)
 
 
 def spans_of(text: str, stories: list[str]) -> list[int]:
@@ -50,13 +44,9 @@ def test_it_finds_what_brute_force_finds(seed, counting, monkeypatch):
     found = search([ids_of(text) for text in texts], stream_of(stories), k, counting)
     for i, text in enumerate(texts):
         ours = kgrams(text, k, counting)
-        fs = []
-        shares = []
-        for story in stories:
-            theirs = kgrams(story, k, counting)
-            shared = (ours & theirs).total()
-            fs.append(2 * shared / max(ours.total() + theirs.total(), 1))
-            shares.append(shared / max(ours.total(), 1))
+        scores = [overlap(ours, kgrams(story, k, counting)) for story in stories]
+        fs = [score.f for score in scores]
+        shares = [score.precision for score in scores]
         assert found.f[i] == max(fs) and found.precision[i] == max(shares)
         assert found.nearest[i] == (fs.index(max(fs)) if any(fs) else -1)
         assert found.container[i] == (shares.index(max(shares)) if any(shares) else -1)
