@@ -367,27 +367,22 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def runs_with_samples(place: Path, names: Sequence[str]) -> list[Path]:
-    """A run itself, or those in a directory of runs that have one of these sets."""
-    below = set()
-    for name in names:
-        below |= {path.parent.parent for path in place.glob(f"*/samples/{name}.jsonl")}
-    return [place] if (place / "samples").exists() or not below else sorted(below)
-
-
-def read_sets(run: Path, names: Sequence[str]) -> dict[str, list[dict]]:
-    """Those that are there: by default the completions of validation and of training stories."""
-    sets = {}
-    for name in names:
-        rows = read_rows(set_file(run, name))
-        if rows:
-            sets[name] = [row for _, row in sorted(rows.items())]
-    if not sets:
+def read_runs(place: Path, names: Sequence[str]) -> dict[Path, dict[str, list[dict]]]:
+    """{run: its sets of these names that are there} of a run, or of all runs in a directory. By
+    default: the completions of validation and of training stories."""
+    directories = [place] if (place / "samples").exists() else sorted(place.iterdir())
+    runs = {}
+    for run in directories:
+        for name in names:
+            rows = read_rows(set_file(run, name))
+            if rows:
+                runs.setdefault(run, {})[name] = [row for _, row in sorted(rows.items())]
+    if not runs:
         raise UserError(
-            f"{set_file(run, names[0])}: no completions there; write them with `python sample.py"
+            f"{set_file(place, names[0])}: no completions there; write them with `python sample.py"
             " --eval 50`, or name another --set"
         )
-    return sets
+    return runs
 
 
 def corpus_of(run: Path, sets: dict[str, list[dict]]) -> Path:
@@ -435,8 +430,7 @@ def show_corpora(directories: Sequence[Path]) -> None:
 def analyze_runs(args: argparse.Namespace) -> None:
     runs = {}
     for place in args.runs or [newest_run()]:
-        for run in runs_with_samples(place, args.set):
-            runs[run] = read_sets(run, args.set)
+        runs |= read_runs(place, args.set)
     name = f"{result_name('rouge', args.set[0])}.json"
     path = next(iter(runs)) / name
     if len(runs) > 1:

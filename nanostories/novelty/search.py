@@ -104,10 +104,12 @@ def results_of(texts: Sequence[np.ndarray], index: "Index", best: "Best") -> Mat
     match = np.maximum.accumulate(match + places) - places
     spans = []
     source = np.full(len(index.sizes), -1)
-    for i, (start, end) in enumerate(zip(index.starts, index.ends)):
-        spans.append(match[start:end])
-        if end > start:
+    start = 0
+    for i, text in enumerate(texts):
+        spans.append(match[start : start + len(text)])
+        if len(text):
             source[i] = best.match_story[start + spans[i].argmax()]
+        start += len(text) + 1  # its separator
     precision = best.shared / np.maximum(index.sizes, 1)
     return Matches(texts, best.f, best.nearest, precision, best.container, spans, source)
 
@@ -117,8 +119,6 @@ class Index(NamedTuple):
     """The texts one after another, each with a separator after it, and a trie of their passages.
     Nodes of the trie are numbered: first the words, then the passages of two words, and so on."""
 
-    starts: np.ndarray  # (texts,) the place of each text's first word
-    ends: np.ndarray  # (texts,) the place of its separator
     sizes: np.ndarray  # (texts,) its k-grams
     nodes: np.ndarray  # (depth, places): nodes[d, p] stands for the d + 1 words from place p on
     # (slots, 2) a hash table: node << 32 | word, or -1 if free; the node that this word leads to
@@ -152,8 +152,6 @@ def build_index(texts: Sequence[np.ndarray], n_ids: int, k: int, counting: str) 
     seeds = nodes[SEED - 1]
     places = np.argsort(seeds, kind="stable")
     return Index(
-        starts=ends - lengths,
-        ends=ends,
         sizes=np.bincount(text, times, len(texts)),
         nodes=nodes,
         table=table,
