@@ -105,13 +105,14 @@ def search_training_stories(
     texts: list[np.ndarray], corpus: WordCorpus, args: argparse.Namespace
 ) -> tuple[Matches, Matches]:
     """Of the texts as they stand, and with names masked, which finds retold stories, too."""
-    stream = corpus.stream
-    matches = search(texts, stream, args.k, args.counting, "training stories")
+    stories = corpus.stream
     classes = flags.mask_names(corpus)
     masked = [classes[words] for words in texts]
-    masked_stream = Stream(classes[stream.ids], stream.bounds)
-    label = "training stories, names masked"
-    return matches, search(masked, masked_stream, args.k, args.counting, label)
+    masked_stories = Stream(classes[stories.ids], stories.bounds)
+    return (
+        search(texts, stories, args.k, args.counting),
+        search(masked, masked_stories, args.k, args.counting),
+    )
 
 
 def novelty_metrics(

@@ -59,17 +59,8 @@ class Matches(NamedTuple):
         return shares
 
 
-def search(
-    texts: Sequence[np.ndarray],
-    stories: Stream,
-    k: int,
-    counting: str = "set",
-    label: str = "comparing",
-) -> Matches:
-    """Compares every text, (words,) int, with every story.
-
-    counting: as in rouge.rouge_k. label: of the progress bar.
-    """
+def search(texts: Sequence[np.ndarray], stories: Stream, k: int, counting: str = "set") -> Matches:
+    """Compares every text, (words,) int, with every story. counting: as in rouge.rouge_k."""
     n_ids = 1 + max(int(ids.max(initial=0)) for ids in (stories.ids, *texts))
     index = build_index(texts, n_ids, k, counting)
     starts = range(0, len(stories.bounds) - 1, STORIES_AT_ONCE)
@@ -81,7 +72,7 @@ def search(
     best = empty_best(index)
     with ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS) as pool:
         blocks = pool.map(search_block, starts)
-        for block in tqdm(blocks, label, len(starts), disable=None, delay=1, leave=False):
+        for block in tqdm(blocks, "comparing", len(starts), disable=None, delay=1, leave=False):
             keep_larger(best.f, best.nearest, block.f, block.nearest)
             keep_larger(best.shared, best.container, block.shared, block.container)
             keep_larger(best.match, best.match_story, block.match, block.match_story)
