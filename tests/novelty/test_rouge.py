@@ -317,13 +317,6 @@ def test_a_run_without_completions_gets_one_line(command_line, make_run, tmp_pat
     assert "samples/eval.jsonl: no completions there" in code
 
 
-def test_completions_without_words_share_nothing(corpus, compare, make_run):
-    run = make_run("empty", ["…"] * 25, corpus[2])
-    compare(run)
-    metrics = results_of(run)[1]["metrics"]
-    assert {row["completions"][0] for row in metrics} == {0}
-
-
 def test_a_run_is_compared_with_the_stories_that_it_has_read(instruct_data_dir, tmp_path):
     """Wherever its samples are; for a model from elsewhere, --data has to name them."""
     ours = tmp_path / "ours"
