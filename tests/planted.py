@@ -76,7 +76,9 @@ def replace_words(text: str, words: set[str], others: list[str], rng: random.Ran
 def ways_to_copy(corpus: WordCorpus, honest: list[str], rng: random.Random) -> dict:
     """How the second half of a training story is changed before it is planted. honest: other
     completions."""
-    names, nouns, words = set(corpus.names), set(NOUNS), sorted(corpus.vocabulary)
+    names = set(corpus.names)
+    nouns = set(NOUNS)
+    words = sorted(corpus.vocabulary)
 
     def shuffled(parts: list[str]) -> str:
         return " ".join(rng.sample(parts, len(parts)))
