@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from nanostories.cli import UserError
 from nanostories.corpus.token_files import read_meta, stories_of
 from nanostories.corpus.word_forms import SPEECH
 from nanostories.novelty.histograms import histograms
@@ -92,6 +93,8 @@ def metrics_of(corpus: WordCorpus, stories: Sequence[np.ndarray]) -> dict[str, M
     chosen = [corpus.text(i) for i in range(0, len(stories), step)]
     others = list(stories)
     del others[::step]
+    if not others:
+        raise UserError(f"{corpus.directory}: one training story, without another to compare it to")
     bounds = np.cumsum([0, *map(len, others)])
     training = compare(chosen, corpus, Stream(np.concatenate(others), bounds))
     held_out = stories_of(corpus.held_out, corpus.tokenizer)
