@@ -22,7 +22,7 @@ grades.
 import argparse
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from nanostories.cli import Parser, UserError, one_line_errors, positive
@@ -30,15 +30,13 @@ from nanostories.corpus.token_files import load_meta
 from nanostories.files import append_json, lock, read_json_lines
 from nanostories.generation.samples_file import result_name
 from nanostories.grading.chat_judge import ChatJudge, read_question
-from nanostories.grading.comparisons import FEWEST_PROMPTS, Comparison, definitions
+from nanostories.grading.comparisons import FEWEST_PROMPTS, Comparison, compare, definitions
 from nanostories.grading.groups import Group, group_runs
 from nanostories.grading.metrics import metrics_of
 from nanostories.grading.people import agreement, by_people
-from nanostories.grading.scores import HUMAN, TRUE_ENDING, is_human, is_likelihood_judge
+from nanostories.grading.scores import HUMAN, TRUE_ENDING, is_likelihood_judge
 from nanostories.grading.stories import Run, Story, read_runs, warn_of_other_weights
 from nanostories.results import save
-
-Sources = Mapping[str, Sequence[Story]]  # {a run's name, or a control's: its stories}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -98,7 +96,7 @@ def parse_arguments() -> argparse.Namespace:
                 f"{name} is a file or directory here: to judge by its likelihoods, --judge"
                 f" lm:{name}"
             )
-        if is_human(name):
+        if name.startswith(f"{HUMAN}:"):
             parser.error(
                 f"{name}: people's grades are read from the files that they saved, without --judge"
                 f" (docs/grading.md); --judge {HUMAN} makes the page"
@@ -135,28 +133,18 @@ def grade_runs(args: argparse.Namespace) -> None:
         people = [] if args.no_judge else by_people(groups, directory)
         if args.judge == [HUMAN] and not people:
             return  # no grades yet: keep the tables of other judges
-        comparisons = [by_metrics(group) for group in groups] + people
+        comparisons = [compare("", group, metrics_of) for group in groups] + people
         comparisons += by_likelihood(groups, cache, args)
-        stopped = ask_chat_judges(chat_judges, groups, args)
-        chat_comparisons = by_chat(chat_judges, groups, args)
+        problems = ask_chat_judges(chat_judges, groups, args)
+        for judge, group in itertools.product(chat_judges, groups):
+            graded = compare(judge.name, group, judge.scores, judge.wrote, args.controls)
+            comparisons.append(graded)
     path = directory / f"{result_name('grades', args.set)}.json"
-    asked_in_vain = stopped and not any(comparison.scores for comparison in chat_comparisons)
-    if asked_in_vain and path.exists():
-        raise stopped  # such as a wrong name of a judge: what was found before stays
-    if not asked_in_vain:
-        comparisons += chat_comparisons
     write_results(path, args.set, runs, comparisons)
-    left_out = cache.chat_judges() - {comparison.judge for comparison in comparisons}
-    if left_out:
-        names = ", ".join(sorted(left_out))
-        print(
-            f"without kept replies of {names}; naming --judge (and --question) adds them, and asks"
-            " only for what is missing (--dry_run says how much)"
-        )
-    if stopped:
-        raise stopped
     if any(comparison.n_failed for comparison in comparisons):
-        raise UserError("some gradings failed: see above; the same command asks for these again")
+        problems.append("some gradings failed: see above; the same command asks for these again")
+    if problems:
+        raise UserError("; ".join(problems))
 
 
 class Cache(dict):
@@ -175,26 +163,9 @@ class Cache(dict):
                 if "key" in entry:
                     self[entry["key"]] = entry
 
-    def chat_judges(self) -> set[str]:
-        """Those that have graded here."""
-        judges = {entry["judge"] for entry in read_json_lines(self.path) if "judge" in entry}
-        return {judge for judge in judges if not is_likelihood_judge(judge)}
-
     def add(self, key: str, entry: dict) -> None:
         append_json(self.path, {"key": key} | entry)
         self[key] = entry
-
-
-def compare(judge: str, group: Group, sources: Sources, score, own=()) -> Comparison:
-    """score: story -> its scores, or None"""
-    grades = {source: list(map(score, stories)) for source, stories in sources.items()}
-    return Comparison(judge, group, grades, own)
-
-
-# ---- Without a judge ----
-def by_metrics(group: Group) -> Comparison:
-    truth = {TRUE_ENDING: group.controls[TRUE_ENDING]}
-    return compare("", group, group.sources() | truth, metrics_of)
 
 
 # ---- By likelihood ----
@@ -210,20 +181,17 @@ def by_likelihood(
     from nanostories.grading.likelihood_judge import LikelihoodJudge, default_judges
 
     graded_by = dict.fromkeys(names, groups) if names else default_judges(groups)
-    if not graded_by and not args.judge:
-        print("no run of train.py here could judge by likelihood; name one: --judge lm:RUN")
     comparisons = []
     for name, judged in graded_by.items():
         judge = LikelihoodJudge(name)
         for group in judged:
-            if not group.corpus or not (group.corpus / "meta.json").exists():
+            corpus = group.corpus
+            if not corpus or not (corpus / "meta.json").exists():
                 problem = "no consistency scores, as the corpus of these prompts was not found"
                 print(f"{group.title}: {problem}; pass it with --data")
-            sources = group.sources() | group.controls
-            stories = itertools.chain.from_iterable(sources.values())
-            scores = judge.grade(stories, group.corpus, cache)
-            own_runs = [run.name for run in group.runs if judge.wrote(run)]
-            comparisons.append(compare(name, group, sources, scores.get, own_runs))
+                corpus = None
+            scores = judge.grade(group.stories(with_controls=True), corpus, cache)
+            comparisons.append(compare(name, group, scores.get, judge.wrote))
     return comparisons
 
 
@@ -246,53 +214,33 @@ def chat_stories(groups: Sequence[Group], args: argparse.Namespace) -> list[Stor
     """Controls cost as much as other stories, so only --controls asks for them."""
     stories = []
     for group in groups:
-        sources = group.sources() | (group.controls if args.controls else {})
-        stories += itertools.chain.from_iterable(sources.values())
+        stories += group.stories(args.controls)
     return stories
 
 
 def ask_chat_judges(
     judges: Sequence[ChatJudge], groups: Sequence[Group], args: argparse.Namespace
-) -> UserError | None:
-    """Asks for the grades that the cache lacks. Returns the error that ended it early, if any."""
-    stopped = None
+) -> list[str]:
+    """Asks for the grades that the cache lacks. Returns what ended it early, by judge."""
+    problems = []
     for judge in judges:
         spent_before = judge.client.ledger.spent
         try:
             judge.grade(chat_stories(groups, args))
         except UserError as error:
-            if stopped:
-                print(f"grade.py: {stopped}", file=sys.stderr)
-            stopped = error
+            problems.append(str(error))
         if args.price_in is not None:
             dollars = judge.client.ledger.spent - spent_before
             print(f"{judge.name}: this command spent ${dollars:.4f}", file=sys.stderr)
-    return stopped
-
-
-def by_chat(
-    judges: Sequence[ChatJudge], groups: Sequence[Group], args: argparse.Namespace
-) -> list[Comparison]:
-    """Of the grades in the cache; of controls, too, where --controls asked for them now or
-    before."""
-    comparisons = []
-    for judge, group in itertools.product(judges, groups):
-        sources = group.sources()
-        controls = list(itertools.chain.from_iterable(group.controls.values()))
-        if args.controls or not judge.missing(controls):
-            sources |= group.controls
-        own_runs = [run.name for run in group.runs if judge.wrote(run)]
-        comparisons.append(compare(judge.name, group, sources, judge.scores, own_runs))
-    return comparisons
+    return problems
 
 
 def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], args) -> None:
     """For --dry_run: the first request of each judge, how many there are, and the cost of all."""
     stories = chat_stories(groups, args)
-    prices = (args.price_in or 0.0, args.price_out or 0.0)
     total = 0.0
     for judge in judges:
-        shown, dollars = judge.preview(stories, *prices)
+        shown, dollars = judge.preview(stories)
         total += dollars
         print(f"{judge.name}: {shown}\n")
     if not judges:
@@ -303,11 +251,7 @@ def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], args) -> None:
         print(f"in all about ${total:.4f}; --max_cost limits it, for all judges together")
     if judges and args.max_cost:
         left = judges[0].client.ledger.left()  # they have one client
-        print(f"${left:.4f} of --max_cost is left")
-        if total > left:
-            print("which is too little: --prompts N grades fewer stories")
-    if not args.no_judge:
-        print("judges by likelihood read on this machine, free")
+        print(f"${left:.4f} of --max_cost is left; --prompts N grades fewer stories")
 
 
 # ---- Tables and a picture ----

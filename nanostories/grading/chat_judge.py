@@ -4,8 +4,8 @@ them, and reading the replies.
 
 A question is a text file: prompts/question_*.txt, worded by us in the forms of the paper and its
 reproductions, or one of your own. {beginning} and {completion} stand where those of the story go,
-and {instruction}, if the file has it, where the story's goes. Where a story has none, the paragraph
-with {instruction} and lines that begin with "(if told)" are left out.
+and {instruction}, if the file has it, where the story's goes. Where a story has none, lines that
+begin with "(if told)" are left out.
 
 A first line `scores: grammar, (if told) plot` names the scores. A line `--- next turn ---` stands
 between questions of which each is asked after the reply to the one before.
@@ -40,8 +40,7 @@ QUESTIONS = {
 MAX_TOKENS = 2000  # of a reply, with the model's thoughts; --extra can change it
 TRIES = 3  # unusable replies, to all questions together, before a grading counts as failed
 REPLY_TOKENS = 60  # a guess, for the cost in --dry_run, until there are replies
-LARGEST = 1e9  # of a score whose scale nobody said
-IF_TOLD = "(if told) "  # before what is asked only of stories with an instruction
+IF_TOLD = "(if told)"  # before what is asked only of stories with an instruction
 
 
 # ---- Questions ----
@@ -56,7 +55,7 @@ class Question:
         names = []
         for name in self.scores:
             if story.instruction or not name.startswith(IF_TOLD):
-                names.append(name.removeprefix(IF_TOLD))
+                names.append(name.removeprefix(IF_TOLD).strip())
         return names
 
     def texts(self, story: Story) -> list[str]:
@@ -69,24 +68,14 @@ class Question:
         if not any("{instruction}" in turn for turn in self.turns):
             values["{beginning}"] = story.prompt  # so the instruction is shown there
         fields = "|".join(map(re.escape, values))
+        left_out = f"(?m)^{re.escape(IF_TOLD)} ?"
+        if not story.instruction:
+            left_out += ".*\n?"  # the whole line
         texts = []
         for turn in self.turns:
-            turn = for_told(turn) if story.instruction else for_untold(turn)
-            texts.append(re.sub(fields, lambda field: values[field[0]], turn))
+            asked = re.sub(left_out, "", turn)
+            texts.append(re.sub(fields, lambda field: values[field[0]], asked))
         return texts
-
-
-def for_told(turn: str) -> str:
-    """For a story with an instruction."""
-    return re.sub(f"(?m)^{re.escape(IF_TOLD)}", "", turn)
-
-
-def for_untold(turn: str) -> str:
-    """For a story without: lines and paragraphs about the instruction are left out."""
-    lines = turn.splitlines(keepends=True)
-    turn = "".join(line for line in lines if not line.startswith(IF_TOLD))
-    paragraphs = turn.split("\n\n")
-    return "\n\n".join(text for text in paragraphs if "{instruction}" not in text)
 
 
 def read_question(name: str) -> Question:
@@ -106,12 +95,6 @@ def read_question(name: str) -> Question:
         named = first_line.removeprefix("scores:").split(",")
         scores = [score.strip() for score in named if score.strip()]
         text = others
-    for paragraph in text.split("\n\n"):
-        if "{instruction}" in paragraph and re.search(r"\{(beginning|completion)\}", paragraph):
-            raise UserError(
-                f"{name}: {{instruction}} needs a paragraph of its own, which is left out where a"
-                " story has none"
-            )
     turns = re.split(r"(?m)\s*^--- next turn ---\s*", text)
     return Question(name, tuple(scores), tuple(turns))
 
@@ -161,7 +144,7 @@ def checked(name: str, value) -> float:
     # a cell of a person's file; and small models quote numbers
     if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
         value = float(value)
-    if type(value) not in (int, float) or not low <= value <= high or abs(value) > LARGEST:
+    if type(value) not in (int, float) or not low <= value <= high:
         raise UserError(f"{name} is {value!r}, not a number on its scale")
     return float(value)
 
@@ -175,7 +158,7 @@ class ChatJudge:
     question: Question
     client: object  # an ApiClient
     cache: object  # grade.py's Cache: {key of a question: the usable reply}
-    repeats: int = 1  # gradings of each story
+    repeats: int  # gradings of each story
 
     @property
     def name(self) -> str:
@@ -193,16 +176,13 @@ class ChatJudge:
         missing = self.missing(stories)
         # A budget that runs out favors no run, and leaves whole prompts graded.
         random.Random(0).shuffle(missing)
-        prompts = {}  # in this order
-        for story, _ in missing:
-            prompts.setdefault(story.prompt, len(prompts))
-        missing.sort(key=lambda job: prompts[job[0].prompt])
+        missing.sort(key=lambda job: hashlib.sha256(job[0].prompt.encode()).digest())
         problems = []
-        with tqdm(desc=f"{self.name} grades", total=len(missing), disable=None, delay=1) as bar:
-            for _, problem in self.client.map(lambda job: self.ask(*job), missing):
-                if problem:
-                    problems.append(problem)
-                bar.update()
+        graded = self.client.map(lambda job: self.ask(*job), missing)
+        label = f"{self.name} grades"
+        for _, problem in tqdm(graded, label, len(missing), disable=None, delay=1):
+            if problem:
+                problems.append(problem)
         if problems:
             print(f"{self.name}: {len(problems)} gradings failed: {problems[0]}", file=sys.stderr)
 
@@ -217,8 +197,8 @@ class ChatJudge:
             return None
         means = {}
         for name in gradings[0]:
-            values = [grading[name] for grading in gradings if name in grading]
-            if len(values) == self.repeats:  # an age may be missing from some
+            values = [grading.get(name) for grading in gradings]
+            if None not in values:  # an age may be missing from some
                 means[name] = fmean(values)
         return means
 
@@ -267,9 +247,7 @@ class ChatJudge:
                 asked = {"judge": self.name, "url": self.client.public_url, "repeat": repeat}
                 self.cache.add(self.key(messages, repeat), asked | vars(reply))
 
-    def preview(
-        self, stories: Sequence[Story], price_in: float, price_out: float
-    ) -> tuple[str, float]:
+    def preview(self, stories: Sequence[Story]) -> tuple[str, float]:
         """For --dry_run: the questions about the first story and the number of requests; their
         approximate cost in dollars."""
         jobs = self.missing(stories)
@@ -282,9 +260,9 @@ class ChatJudge:
         replies = [reply for reply in self.cache.values() if reply.get("judge") == self.name]
         lengths = [reply["tokens_out"] for reply in replies if reply["tokens_out"]]
         length = fmean(lengths or [REPLY_TOKENS])
-        source = "as its replies so far" if lengths else "a guess; a thinking model's are longer"
-        dollars = (tokens_in * price_in + len(texts) * length * price_out) / 1e6
+        dollars = self.client.cost(tokens_in, len(texts) * length)
         shown = "\n\nand after its reply:\n\n".join(self.question.texts(jobs[0][0]))
         requests = f"{len(texts):,} requests to {self.client.public_url}"
-        tokens = f"about {tokens_in:,} tokens in, and {length:.0f} in each reply ({source})"
+        tokens = f"about {tokens_in:,} tokens in, and {length:.0f} in each reply"
+        tokens += " (the mean so far; without replies, a guess: a thinking model's are longer)"
         return f"{shown}\n\n{requests}, {tokens}", dollars

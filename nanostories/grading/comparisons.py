@@ -9,7 +9,8 @@ array([7. , 8.5, 6. ])
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,16 +20,13 @@ from nanostories.grading.metrics import bits_per_byte
 from nanostories.grading.scores import (
     SPOILED,
     TRUE_ENDING,
-    is_human,
-    is_likelihood_judge,
     score_of,
 )
-from nanostories.grading.stories import different_settings
+from nanostories.grading.stories import Run, Story, different_settings
 from nanostories.results import Table
 from nanostories.statistics import difference_rows, estimate
 
-# The scores of a source's stories, in their order; None where a grading failed
-Grades = Mapping[str, Sequence[dict[str, float] | None]]
+Scores = dict[str, float] | None  # of a story; None if its grading failed
 
 # Counted over the outcomes of paired wins: with 20% ties and 90% wins among the rest, a judge
 # passes the test with 12 prompts in 78% of cases (tests/test_statistics.py), with 10 in 68%.
@@ -42,20 +40,23 @@ UNTESTED = "no control tests this score"
 OWN_WORDS = "stories by the judge itself, which overrates them: not compared"
 
 
+@dataclass(eq=False)
 class Comparison:
     """One judge's scores of one group. judge "": the metrics, which need none."""
 
-    def __init__(self, judge: str, group: Group, grades: Grades, own: Sequence[str] = ()):
-        self.judge = judge
-        self.group = group
-        self.grades = grades
-        self.own = set(own)  # names of the runs that the judge wrote
-        self.compared = [run for run in group.runs if run.name not in self.own]
+    judge: str
+    group: Group
+    grades: Mapping[str, Sequence[Scores]]  # of each source's stories, in their order
+    own: Sequence[str] = ()  # names of the runs that the judge wrote
+
+    @property
+    def compared(self) -> list[Run]:
+        return [run for run in self.group.runs if run.name not in self.own]
 
     @cached_property
     def scores(self) -> dict[str, dict[str, np.ndarray]]:
         """{score: {source: (prompts,)}}, NaN where a source has none after a prompt."""
-        stories = self.group.sources() | self.group.controls
+        stories = self.group.sources(with_controls=True)
         found = {}
         for source, grades in self.grades.items():
             by_prompt = {prompt: [] for prompt in self.group.prompts}
@@ -74,29 +75,26 @@ class Comparison:
         of the same prompt, ties as half; and whether a score that must tell them apart does."""
         rows = []
         for name, control in itertools.product(self.scores, SPOILED if self.judge else ()):
-            better, worse = paired(self.scores[name], TRUE_ENDING, control)
-            if not len(better):
+            lead = paired_difference(self.scores[name], TRUE_ENDING, control)
+            if not len(lead):
                 continue
-            win = estimate((np.sign(better - worse) + 1) / 2, share=True)
+            win = estimate((np.sign(lead) + 1) / 2, share=True)
             passes = NOT_TESTED
             if control in score_of(self.judge, name).tested_by:
-                passes = CANNOT_TELL if len(better) < FEWEST_PROMPTS else "no"
+                passes = CANNOT_TELL if len(lead) < FEWEST_PROMPTS else "no"
                 if win.low > 0.5:
                     passes = "yes"
             row = {"score": name, "control": control, "paired wins": win.cell}
-            rows.append(row | {"prompts": len(better), "passes": passes})
+            rows.append(row | {"prompts": len(lead), "passes": passes})
         return rows
 
     def outcomes(self, score: str) -> dict[str, str]:
         """{control: whether this score tells it from the true ending: yes, no or CANNOT_TELL}"""
-        found = {row["control"]: row["passes"] for row in self.tests if row["score"] == score}
-        return {control: passes for control, passes in found.items() if passes != NOT_TESTED}
-
-    def failed_controls(self, score: str) -> list[str]:
-        """Those of too few prompts only if there are no others."""
-        found = self.outcomes(score)
-        failed = [control for control, passes in found.items() if passes == "no"]
-        return failed or [control for control, passes in found.items() if passes == CANNOT_TELL]
+        found = {}
+        for row in self.tests:
+            if row["score"] == score and row["passes"] != NOT_TESTED:
+                found[row["control"]] = row["passes"]
+        return found
 
     def doubt(self, score: str) -> str:
         """Why not to believe a score; "" if it passes its controls, or is a metric."""
@@ -133,9 +131,8 @@ class Comparison:
         notes = {name: self.doubt(name) for name in self.scores if self.doubt(name)}
         if not self.judge:
             formats["bpb"] = score_of("", "bpb").form
-        about = f"Means over {len(self.group.prompts)} prompts, 95% intervals."
-        if any(row.get("ungraded") for row in rows):
-            about = "Means over the prompts whose stories were graded, 95% intervals."
+        n = len(self.group.prompts)
+        about = f"Means over {n} prompts (without those of ungraded stories), 95% intervals."
         return Table(
             f"Scores of {self.group.title} {self.by}",
             rows,
@@ -174,9 +171,9 @@ class Comparison:
         """A row for each pair and score, with p corrected for all of them (Holm)."""
         found = {}
         for (a, b), (name, sources) in itertools.product(self.pairs(), self.scores.items()):
-            ours, theirs = paired(sources, a, b)
-            if len(ours) >= (FEWEST_PROMPTS if b == TRUE_ENDING else 2):
-                found[f"{a} minus {b}", name] = estimate(ours - theirs)
+            difference = paired_difference(sources, a, b)
+            if len(difference) >= (FEWEST_PROMPTS if b == TRUE_ENDING else 2):
+                found[f"{a} minus {b}", name] = estimate(difference)
         rows = difference_rows(found, "score")
         for row in rows:
             is_shown_as_0 = round(row["difference"][0], 3) == 0  # in the table
@@ -206,31 +203,18 @@ class Comparison:
     # ---- Warnings ----
     def warnings(self) -> list[str]:
         """Reasons to distrust the tables."""
-        return [*self.group_warnings(), *(self.judge_warnings() if self.judge else [])]
+        return list(self.judge_warnings() if self.judge else self.group_warnings())
 
     def group_warnings(self) -> Iterator[str]:
-        if self.own and len(self.compared) == 1:
-            yield (
-                f"{self.judge} wrote the stories of {', '.join(sorted(self.own))}: without another"
-                " judge, runs are not compared with each other, only with true endings"
-            )
-        if self.n_failed:
-            counts = {source: grades.count(None) for source, grades in self.grades.items()}
-            failed = ", ".join(f"{n} of {source}" for source, n in counts.items() if n)
-            yield (
-                f"{self.judge}: gradings failed ({failed}); their prompts are left out of that"
-                " run's means and differences, which favors it if odd stories failed. The same"
-                " command asks for them again (with a larger --max_cost if that was spent)"
-            )
         n = len(self.group.prompts)
         with_more = [run.name for run in self.group.runs if len(run.prompts) > n]
-        if with_more and not self.judge:
+        if with_more:
             yield (
                 f"only the {n} prompts that all of these runs share are counted; there are more of"
                 f" {', '.join(with_more)}"
             )
         unlike = different_settings(self.compared)
-        if unlike and not self.judge:  # once for the group
+        if unlike:
             yield (
                 f"{self.group.title}: sampled with different {', '.join(unlike)}; only runs that"
                 " were sampled alike are compared (a limit that cut none of their stories is no"
@@ -238,21 +222,24 @@ class Comparison:
             )
 
     def judge_warnings(self) -> Iterator[str]:
+        if self.n_failed:
+            yield (
+                f"{self.judge}: {self.n_failed} gradings failed; their prompts are left out of that"
+                " run's means and differences, which favors it if odd stories failed. The same"
+                " command asks for them again (with a larger --max_cost if that was spent)"
+            )
         if self.scores and not self.tests:
-            how = "run grade.py with --controls"
-            if is_likelihood_judge(self.judge) or not self.group.controls[TRUE_ENDING]:
-                how = "controls need true endings, which `python sample.py --eval 50` keeps"
-            elif is_human(self.judge):
-                how = "more grades on the page test it, as controls are among its stories"
-            yield f"{self.judge} is untested; {how}"
+            yield (
+                f"{self.judge} is untested; a chat judge is tested by grade.py --controls, a person"
+                " by more grades, and each only where there are true endings, which `python"
+                " sample.py --eval 50` keeps"
+            )
         for name in self.scores:
-            failed = self.failed_controls(name)
+            outcomes = self.outcomes(name)
+            failed = [control for control, passes in outcomes.items() if passes != "yes"]
             if failed:
-                few = ""
-                if self.doubt(name) == TOO_FEW:
-                    few = "; with so few prompts any judge may seem so"
                 cannot = f"cannot tell the true ending from {' or '.join(failed)}"
-                yield f"{name}: {self.judge} {cannot}{few}"
+                yield f"{name}: {self.judge} {cannot} ({self.doubt(name)})"
         above = {}  # runs by score
         for row in self.differences:
             is_above = row["clear"] == "yes" and row["difference"][0] > 0
@@ -266,18 +253,33 @@ class Comparison:
             )
 
 
-def mean_score(gradings: Sequence[dict[str, float] | None], name: str) -> float:
+def mean_score(gradings: Sequence[Scores], name: str) -> float:
     """Of a prompt's completions; NaN if a grading failed: the story may be unlike the others."""
     values = [scores[name] for scores in gradings if scores and name in scores]
     return np.mean(values) if values and None not in gradings else np.nan
 
 
-def paired(sources: Mapping[str, np.ndarray], a: str, b: str) -> tuple[np.ndarray, np.ndarray]:
-    """The values of both where both have one."""
+def paired_difference(sources: Mapping[str, np.ndarray], a: str, b: str) -> np.ndarray:
+    """By how much a's values exceed b's, after the prompts where both have one."""
     if a not in sources or b not in sources:
-        return np.array([]), np.array([])
-    both = np.isfinite(sources[a]) & np.isfinite(sources[b])
-    return sources[a][both], sources[b][both]
+        return np.array([])
+    difference = sources[a] - sources[b]
+    return difference[np.isfinite(difference)]
+
+
+def compare(
+    judge: str,
+    group: Group,
+    score: Callable[[Story], Scores],
+    wrote: Callable[[Run], bool] | None = None,
+    with_controls: bool = True,
+) -> Comparison:
+    """All stories of a group by the scores of one judge. wrote: whether it wrote a run's."""
+    grades = {}
+    for source, stories in group.sources(with_controls).items():
+        grades[source] = [score(story) for story in stories]
+    own = [run.name for run in group.runs if wrote and wrote(run)]
+    return Comparison(judge, group, grades, own)
 
 
 def definitions(comparisons: Sequence[Comparison]) -> Table:
@@ -286,7 +288,6 @@ def definitions(comparisons: Sequence[Comparison]) -> Table:
     for comparison in comparisons:
         for name in comparison.scores:
             score = score_of(comparison.judge, name)
-            better = score.better or "neither"
-            row = {"score": name, "is": score.about, "unit": score.unit, "better": better}
-            rows[name, score.about] = row
+            row = {"score": name, "is": score.about, "unit": score.unit}
+            rows[name, score.about] = row | {"better": score.better or "neither"}
     return Table("Definitions", list(rows.values()), facts={"kind": "definitions"})

@@ -6,7 +6,8 @@ Runs that continue the same prompts, and so can be compared, and the controls of
 ' red ball.'
 """
 
-from collections.abc import Collection, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,39 +19,41 @@ from nanostories.grading.stories import Run, Story
 class Group:
     """Runs that continue the same prompts."""
 
-    def __init__(self, runs: Sequence[Run], shared: Collection[str], data: Path | None = None):
-        """shared: the prompts that all of the runs have."""
+    def __init__(self, runs: Sequence[Run], data: Path | None):
         self.runs = runs
+        shared = shared_prompts(runs)
         self.prompts = [prompt for prompt in runs[0].prompts if prompt in shared]
         # The corpus that the prompts are from
         self.corpus = data or next((run.corpus for run in runs if run.corpus), None)
         self.controls = make_controls(self.true_endings())
 
-    def sources(self) -> dict[str, list[Story]]:
-        """{name of a run: its stories after the shared prompts}"""
+    def sources(self, with_controls: bool = False) -> dict[str, list[Story]]:
+        """{name of a run, or of a control: its stories after the shared prompts}"""
         prompts = set(self.prompts)
         found = {}
         for run in self.runs:
             found[run.name] = [story for story in run.stories if story.prompt in prompts]
-        return found
+        return found | self.controls if with_controls else found
+
+    def stories(self, with_controls: bool) -> list[Story]:
+        return list(itertools.chain(*self.sources(with_controls).values()))
 
     def true_endings(self) -> list[Story]:
         """One for each prompt that has one. Where completions were cut, at the end of a context, a
         longer true ending is cut there, too, as most scores depend on the length."""
+        lengths = []  # in words, of runs whose completions were cut
+        for run in self.runs:
+            if not run.is_uncut:
+                lengths += [len(PIECE.findall(story.completion)) for story in run.stories]
         endings = {}
-        longest = None
         for run in self.runs:
             for row, story in zip(run.rows, run.stories):
-                if row["reference"] and story.prompt in self.prompts:
-                    ending = replace(story, completion=row["reference"], finished=None)
-                    endings[story.prompt] = ending
-            if not all(row.get("finished", True) for row in run.rows):
-                words = [len(PIECE.findall(story.completion)) for story in run.stories]
-                longest = max(words + [longest or 0])
-        if longest is not None:
-            for prompt, story in endings.items():
-                short = first_words(story.completion, longest)
-                endings[prompt] = replace(story, completion=short)
+                ending = row["reference"]
+                if not ending or story.prompt not in self.prompts:
+                    continue
+                if lengths:
+                    ending = first_words(ending, max(lengths))
+                endings[story.prompt] = replace(story, completion=ending, finished=None)
         return list(endings.values())
 
     @property
@@ -62,16 +65,19 @@ class Group:
 def group_runs(runs: Sequence[Run], data: Path | None = None) -> list[Group]:
     """A run joins the first group with which it shares half of its own prompts, or of those that
     the group shares."""
-    members = []  # the runs of each group
-    shared = []  # the prompts that all of them have
+    groups = []
     for run in runs:
-        prompts = set(run.prompts)
-        for i, others in enumerate(shared):
-            if len(others & prompts) >= min(len(others), len(prompts)) / 2:
-                members[i].append(run)
-                shared[i] = others & prompts
+        for others in groups:
+            shared = shared_prompts(others)
+            both = shared_prompts([*others, run])
+            if len(both) >= min(len(shared), len(run.prompts)) / 2:
+                others.append(run)
                 break
         else:
-            members.append([run])
-            shared.append(prompts)
-    return [Group(group, prompts, data) for group, prompts in zip(members, shared)]
+            groups.append([run])
+    return [Group(members, data) for members in groups]
+
+
+def shared_prompts(runs: Sequence[Run]) -> set[str]:
+    """Those that all of the runs have."""
+    return set.intersection(*[set(run.prompts) for run in runs])

@@ -24,10 +24,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from torch import Tensor
+import numpy as np
 from tqdm import tqdm
 
-from nanostories.checkpoints.models import open_model
+from nanostories.checkpoints.models import Model, open_model
 from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.token_files import load_stories, text_identity
@@ -52,9 +52,19 @@ Reading = tuple[str, str]  # a beginning, and the completion that is read after 
 
 
 # ---- Texts and their likelihoods ----
+def load_reader(model: Model, **settings) -> LocalBackend:
+    """As load_backend; UserError for a model behind an API."""
+    if model.kind == "api":
+        raise UserError(
+            f"{model.name}: an endpoint gives no log-likelihoods; it can grade (grade.py --judge"
+            f" {model.reference}), and continue plain prompts (probe.py --prompts)"
+        )
+    return load_backend(model, **settings)
+
+
 def read_texts(
     name: str, backend: LocalBackend, readings: Iterable[Reading], ends: bool, bar=None
-) -> dict[Reading, Tensor]:
+) -> dict[Reading, np.ndarray]:
     """Log-likelihoods of each completion's tokens after its beginning; with `ends`, also that the
     story then ends.
 
@@ -66,8 +76,8 @@ def read_texts(
     ids = []
     for beginning, completion in readings:
         ids.append((backend.encode(beginning), backend.tokenizer.encode(completion) + end))
-    nats = [each.double() for each in log_likelihoods(backend, ids, bar)]
-    if not all(each.isfinite().all() for each in nats):
+    nats = [each.double().numpy() for each in log_likelihoods(backend, ids, bar)]
+    if not all(np.isfinite(each).all() for each in nats):
         raise UserError(f"{name}: its likelihoods are not finite; did its training diverge?")
     return dict(zip(readings, nats))
 
@@ -81,18 +91,18 @@ def readings_of(story: Story, others: Sequence[str]) -> list[Reading]:
     return readings
 
 
-def scores_of(readings: Sequence[Reading], nats: Mapping[Reading, Tensor]) -> dict[str, float]:
+def scores_of(readings: Sequence[Reading], nats: Mapping[Reading, np.ndarray]) -> dict[str, float]:
     """A completion without text has no fluency, and without other stories there is no
     consistency."""
     scores = {}
     _, completion = own = readings[0]
     n_bytes = len(completion.encode())
     if n_bytes:
-        bits = [nats[each][:-1].sum().item() / math.log(2) / n_bytes for each in readings]
+        bits = [nats[each][:-1].sum() / math.log(2) / n_bytes for each in readings]
         scores["fluency"] = bits[0]
         if len(bits) > 1:
             scores["consistency"] = bits[0] - fmean(bits[1:])
-    scores["ending"] = math.exp(nats[own][-1].item())
+    scores["ending"] = math.exp(nats[own][-1])
     return scores
 
 
@@ -108,14 +118,11 @@ def beginnings(corpus: Path) -> tuple[str, ...]:
     return tuple(cut_story(story, BEGINNING).text for story in stories)
 
 
-def other_beginnings(story: Story, corpus: Path | None) -> tuple[str, ...]:
-    """N_OTHERS of the corpus: which ones depends on the story's own beginning alone. () if there is
-    no corpus."""
-    if not corpus or not (corpus / "meta.json").exists():
-        return ()
+def other_beginnings(story: Story, corpus: Path) -> list[str]:
+    """N_OTHERS of the corpus: which ones depends on the story's own beginning alone."""
     own = story.prompt.rstrip()
     others = [text for text in dict.fromkeys(beginnings(corpus)) if text.rstrip() != own]
-    return tuple(random.Random(story.prompt).sample(others, min(N_OTHERS, len(others))))
+    return random.Random(story.prompt).sample(others, min(N_OTHERS, len(others)))
 
 
 # ---- The judge ----
@@ -127,19 +134,14 @@ class LikelihoodJudge:
         """name: lm: and a model as in sample.py --model, except api:."""
         self.name = name
         self.model = open_model(name.removeprefix(LIKELIHOOD_PREFIX))
-        if self.model.kind == "api":
-            raise UserError(
-                f"{name}: an endpoint gives no likelihoods; name it as --judge"
-                f" {self.model.reference}"
-            )
-        self.backend = load_backend(self.model)
+        self.backend = load_reader(self.model)
         self.weights = self.backend.identity()["weights"]
 
     def wrote(self, run: Run) -> bool:
         """Whether the judge, perhaps at another step, is the model of this run."""
         if run.rows[0].get("weights") == self.weights:
             return True
-        if self.model.kind != "run" or not run.model:
+        if not run.model:
             return False
         judge = self.model.directory.resolve()
         other = run.model.directory.resolve()
@@ -153,10 +155,12 @@ class LikelihoodJudge:
         self, stories: Iterable[Story], corpus: Path | None, cache
     ) -> dict[Story, dict[str, float]]:
         """{story: its scores}; those that the cache lacks are read, and added to it. corpus: whose
-        beginnings are the others. cache: grade.py's Cache: {self.key(…): {"judge", "scores"}}."""
+        beginnings are the others, if there is one. cache: grade.py's Cache: {self.key(…): {"judge",
+        "scores"}}."""
         readings = {}
         for story in dict.fromkeys(stories):
-            readings[story] = readings_of(story, other_beginnings(story, corpus))
+            others = other_beginnings(story, corpus) if corpus else []
+            readings[story] = readings_of(story, others)
         missing = [own for own in readings.values() if self.key(own) not in cache]
         missing.sort(key=lambda own: len("".join(own[0])))
         starts = range(0, len(missing), AT_ONCE)
@@ -188,9 +192,10 @@ def default_judges(groups: Sequence[Group]) -> dict[str, list[Group]]:
     if len(found) == 1:
         (judged,) = found.values()
         judged += unjudged
-    elif found:
+    else:
         for group in unjudged:
-            print(f"{group.title}: no judge here was trained on their corpus; name one by --judge")
+            problem = "no run here was trained on their corpus, to be their judge"
+            print(f"{group.title}: {problem}; name one: --judge lm:RUN")
     return found
 
 

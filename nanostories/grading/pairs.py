@@ -7,9 +7,7 @@ Pair(phenomenon='agreement, adjacent', group='0', right='The dog is very happy.'
 very happy.')
 """
 
-import contextlib
 import itertools
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,14 +23,14 @@ from nanostories.grading.probes import (
     differences,
     group_means,
     grouped,
-    is_text,
+    read_lines,
 )
 from nanostories.results import Table
 from nanostories.statistics import estimate
 
 GRAMMAR = PROMPTS / "grammar.jsonl"
 ZORRO_CHANGES = (
-    "Zorro's sentences got capitals and lost the spaces before punctuation, as in stories."
+    "Sentences of Zorro got capitals and lost the spaces before punctuation, as in stories."
 )
 EXAMPLE = (
     '{"UID": "agreement", "pairID": "0", "sentence_good": "It is.", "sentence_bad": "It are."}'
@@ -50,42 +48,36 @@ class Pair(NamedTuple):
 
 
 # ---- Files ----
-def files_of(path: Path) -> list[Path]:
-    return sorted([*path.glob("*.jsonl"), *path.glob("*.txt")]) if path.is_dir() else [path]
-
-
 def read_pairs(path: Path) -> list[Pair]:
     """The pairs of a file, or of all files in a directory: .txt as in Zorro, .jsonl as in BLiMP."""
+    files = [path]
+    if path.is_dir():
+        files = sorted([*path.glob("*.jsonl"), *path.glob("*.txt")])
     pairs = []
-    for file in files_of(path):
-        lines = {}  # by number
-        for number, line in enumerate(split_file(file, "\n"), 1):
-            if line.strip():
-                lines[number] = line
+    for file in files:
         if file.suffix == ".txt":
-            pairs += zorro_pairs(file, list(lines.values()))
+            pairs += zorro_pairs(file)
         else:
-            pairs += [blimp_pair(line, f"{file}, line {i}") for i, line in lines.items()]
+            pairs += read_lines(file, blimp_pair, EXAMPLE)
     if not pairs:
         raise UserError(f"{path}: no pairs in it")
     return pairs
 
 
-def blimp_pair(line: str, where: str) -> Pair:
-    """In ours, the pairs of a group share their pairID."""
-    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
-        row = json.loads(line)
-        pair = Pair(row["UID"], str(row["pairID"]), row["sentence_good"], row["sentence_bad"])
-        if all(is_text(text) for text in pair):
-            return pair
-    raise UserError(f"{where}: must be like {EXAMPLE}")
+def blimp_pair(row: dict) -> Pair:
+    """In ours, the pairs of a group share their pairID. TypeError or KeyError if there is something
+    wrong with the row."""
+    pair = Pair(row["UID"], str(row["pairID"]), row["sentence_good"], row["sentence_bad"])
+    if not all(isinstance(text, str) for text in pair):
+        raise TypeError
+    return pair
 
 
-def zorro_pairs(file: Path, lines: Sequence[str]) -> Iterator[Pair]:
+def zorro_pairs(file: Path) -> Iterator[Pair]:
     """Two lines a pair, the wrong sentence first."""
-    if len(lines) % 2:
+    texts = [as_in_stories(line) for line in split_file(file, "\n") if line.strip()]
+    if len(texts) % 2:
         raise UserError(f"{file}: its last line has no partner; pairs are two lines, wrong, right")
-    texts = [as_in_stories(line) for line in lines]
     for i in range(0, len(texts), 2):
         yield Pair(file.stem, str(i), right=texts[i + 1], wrong=texts[i])
 
@@ -104,9 +96,7 @@ def as_in_stories(line: str) -> str:
 def pair_tables(pairs: Sequence[Pair], leads: dict[str, np.ndarray]) -> list[Table]:
     """leads: {model: (pairs,) how much likelier the right sentence is, in nats}. Where both are
     equally likely, a model is half right."""
-    right = {}
-    for model, lead in leads.items():
-        right[model] = np.where(abs(lead) < TIE, 0.5, lead > 0)
+    right = {model: np.where(abs(lead) < TIE, 0.5, lead > 0) for model, lead in leads.items()}
     by_phenomenon = grouped({i: (pair.phenomenon, pair.group) for i, pair in enumerate(pairs)})
     groups = {"all": list(itertools.chain(*by_phenomenon.values()))} | by_phenomenon
     rows = []

@@ -18,7 +18,7 @@ import numpy as np
 
 from nanostories.cli import UserError
 from nanostories.grading.chat_judge import checked
-from nanostories.grading.comparisons import Comparison
+from nanostories.grading.comparisons import Comparison, compare
 from nanostories.grading.groups import Group
 from nanostories.grading.scores import HUMAN
 from nanostories.grading.stories import Story
@@ -41,29 +41,22 @@ def by_people(groups: Sequence[Group], directory: Path) -> list[Comparison]:
     by_judge = {}
     for path in sorted(directory.glob("read-*.csv")):
         for where, cells in read_user_table(path, ("judge", "story", *SCORES)):
-            scores = {}
-            for name in SCORES:
-                if not cells[name]:
-                    continue
-                try:
-                    scores[name] = checked(name, cells[name])
-                except UserError as error:
-                    raise UserError(f"{where}: {error}") from None
+            try:
+                scores = {name: checked(name, cells[name]) for name in SCORES if cells[name]}
+            except UserError as error:
+                raise UserError(f"{where}: {error}") from None
             judge = f"{HUMAN}:{cells['judge']}"
             by_judge.setdefault(judge, {})[cells["story"]] = scores
+    keys = {}
+    for group in groups:
+        keys |= {story: story_key(story) for story in group.stories(with_controls=True)}
     comparisons = []
-    for judge, by_story in by_judge.items():
-        here = set()
-        for group in groups:
-            grades = {}
-            for source, stories in (group.sources() | group.controls).items():
-                keys = list(map(story_key, stories))
-                here.update(keys)
-                grades[source] = [by_story.get(key, {}) for key in keys]
-            comparisons.append(Comparison(judge, group, grades))
-        n_gone = len(by_story.keys() - here)
+    for judge, by_key in by_judge.items():
+        scores = {story: by_key.get(key, {}) for story, key in keys.items()}
+        comparisons += [compare(judge, group, scores.get) for group in groups]
+        n_gone = len(by_key.keys() - set(keys.values()))
         if n_gone:
-            graded = f"{n_gone} of {len(by_story)} stories that were graded"
+            graded = f"{n_gone} of {len(by_key)} stories that were graded"
             print(f"{judge}: {graded} are not here, by their texts' checksums, and are left out")
     return comparisons
 
@@ -76,13 +69,12 @@ def agreement(comparisons: Sequence[Comparison]) -> Table:
     for name, by_judge in values_by_judge(comparisons).items():
         for first, second in itertools.combinations(by_judge, 2):
             shared = by_judge[first].keys() & by_judge[second].keys()
-            if len(shared) >= FEWEST:
-                by_first = [by_judge[first][story] for story in shared]
-                by_second = [by_judge[second][story] for story in shared]
-                row = {"judges": f"{first}, {second}", "score": name, "stories": len(shared)}
-                prompts = [story.prompt for story in shared]
-                row["rank correlation"] = rank_correlation(by_first, by_second, prompts)
-                rows.append(row)
+            if len(shared) < FEWEST:
+                continue
+            values = [(by_judge[first][story], by_judge[second][story]) for story in shared]
+            prompts = [story.prompt for story in shared]
+            row = {"judges": f"{first}, {second}", "score": name, "stories": len(shared)}
+            rows.append(row | {"rank correlation": rank_correlation(values, prompts)})
     about = (
         "1: both put the stories in the same order; 0: their orders have nothing in common. Judges"
         f" that have graded fewer than {FEWEST} stories in common are left out. 95% intervals over"
@@ -108,13 +100,13 @@ def values_by_judge(comparisons: Sequence[Comparison]) -> dict:
     return found
 
 
-def rank_correlation(a: Sequence[float], b: Sequence[float], prompts: Sequence) -> list[float]:
-    """[value, low, high] of two judges' grades of stories after these prompts; NaN if a judge gave
-    all stories the same grade. The interval is that of the jackknife, which leaves out one prompt
-    at a time: stories after one prompt are alike."""
+def rank_correlation(values: Sequence, prompts: Sequence[str]) -> list[float]:
+    """[value, low, high] of the pairs of grades that two judges gave stories after these prompts;
+    NaN if a judge gave all stories the same grade. The interval is that of the jackknife, which
+    leaves out one prompt at a time: stories after one prompt are alike."""
     from scipy.stats import rankdata  # here, as SciPy is slow to import
 
-    ranks = np.array([rankdata(a), rankdata(b)])
+    ranks = rankdata(values, axis=0).T  # (judges, stories)
     groups = [np.array(prompts) == prompt for prompt in dict.fromkeys(prompts)]
     with np.errstate(invalid="ignore"):  # of equal grades
         value = np.corrcoef(ranks)[0, 1]

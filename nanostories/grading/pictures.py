@@ -13,13 +13,12 @@ from matplotlib.ticker import PercentFormatter
 from nanostories.grading.comparisons import BLIND, TOO_FEW, UNTESTED, Comparison
 from nanostories.grading.scores import TRUE_ENDING, score_of
 
-COLORS = {"": "#5b8db8", BLIND: "#b8b8b8", TOO_FEW: "white", UNTESTED: "white"}
 NARROWEST = 0.02  # width of a panel: smaller differences should not look large
-LABELS = {
-    "": "",
-    BLIND: "\n(controls failed)",
-    TOO_FEW: "\n(too few controls)",
-    UNTESTED: "\n(untested)",
+DOUBTS = {  # color of the dots, end of the title
+    "": ("#5b8db8", ""),
+    BLIND: ("#b8b8b8", "\n(controls failed)"),
+    TOO_FEW: ("white", "\n(too few controls)"),
+    UNTESTED: ("white", "\n(untested)"),
 }
 
 
@@ -49,13 +48,13 @@ def scores_figure(comparisons: Sequence[Comparison]) -> Figure:
 def draw_score(axes: Axes, comparison: Comparison, name: str, runs: Sequence[str]) -> None:
     """A dot and its interval for each run, a dashed line for the true endings."""
     score = score_of(comparison.judge, name)
-    doubt = comparison.doubt(name)
+    color, doubt = DOUBTS[comparison.doubt(name)]
     sources = comparison.scores[name]
     for i, run in enumerate(runs):
         if run in sources:
             value, low, high = comparison.mean(name, sources[run])
             axes.plot([low, high], [i, i], color="black", linewidth=1.3)
-            axes.scatter(value, i, s=49, c=COLORS[doubt], edgecolor="#777777", zorder=2)
+            axes.scatter(value, i, s=49, c=color, edgecolor="#777777", zorder=2)
     if TRUE_ENDING in sources:
         value, _, _ = comparison.mean(name, sources[TRUE_ENDING])
         axes.axvline(value, color="black", linewidth=1, linestyle=(0, (3, 3)))
@@ -63,7 +62,7 @@ def draw_score(axes: Axes, comparison: Comparison, name: str, runs: Sequence[str
     margin = max(0, NARROWEST - (high - low)) / 2
     axes.set_xlim(low - margin, high + margin)
     unit = f"\n({score.unit})" if score.unit not in ("", "%") else ""
-    axes.set_title(f"{name}{unit}{LABELS[doubt]}", fontsize=8)
+    axes.set_title(f"{name}{unit}{doubt}", fontsize=8)
     if score.form.endswith("%"):
         axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.set_ylim(len(runs) - 0.5, -0.5)

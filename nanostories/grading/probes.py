@@ -6,11 +6,11 @@ Probe(set='facts', prompt='The elephant is big, but the mouse is', answers=(' sm
 soft', ' sweet'))
 """
 
-import contextlib
 import itertools
 import json
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +24,10 @@ from nanostories.statistics import difference_rows, estimate
 
 OURS = ("facts", "reasoning", "context")
 PROBE_FILES = [PROMPTS / f"{name}.jsonl" for name in OURS]
+EXAMPLE = (
+    '{"prompt": "The sky is", "right": " blue", "wrong": [" green"]}: one space before each answer,'
+    " none after a text"
+)
 
 
 class Probe(NamedTuple):
@@ -41,53 +45,46 @@ class Probe(NamedTuple):
 def read_probes(path: Path, name: str) -> list[Probe]:
     """The set `name`: prompts with answers, as in prompts/facts.jsonl, or plain ones, as sample.py
     reads them."""
-    data = path.read_bytes()
-    if path.suffix != ".jsonl" or b'"right"' not in data:
-        return [Probe(name, prompt.text) for prompt in read_prompts(path)]
-    return [
-        read_probe(line, name, f"{path}, line {i}")
-        for i, line in enumerate(data.split(b"\n"), 1)
-        if line.strip()
-    ]
+    if path.suffix == ".jsonl":
+        return read_lines(path, partial(probe_of, name), EXAMPLE)
+    return [Probe(name, prompt.text) for prompt in read_prompts(path)]
 
 
-def read_probe(line: bytes, name: str, where: str) -> Probe:
-    """UserError names the line if it is wrong.
+def read_lines(path: Path, make: Callable[[dict], tuple], example: str) -> list:
+    """make(row) of each line of a .jsonl file; UserError names one of which nothing can be made."""
+    found = []
+    for i, line in enumerate(path.read_bytes().split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(make(json.loads(line)))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise UserError(f"{path}, line {i}: must be like {example}") from None
+    return found
+
+
+def probe_of(name: str, row: dict) -> Probe:
+    """ValueError, TypeError or KeyError if there is something wrong with a row.
 
     GPT-2's BPE splits text before every space that precedes a word, and merges only within these
     parts. So if answers begin with that space, prompt and answer get the same ids together as
     apart, whatever the vocabulary.
     """
-    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
-        row = json.loads(line)
-        prompt = row["prompt"]
-        answers = (row["right"], *row["wrong"])
-        are_texts = all(is_text(text) for text in (prompt, *answers))
-        are_answers = all(re.fullmatch(r" \S(.*\S)?", answer) for answer in answers)
-        are_several = len(answers) == len(set(answers)) > 1
-        if are_texts and are_answers and are_several and re.search(r"\S\Z", prompt):
-            return Probe(name, prompt, answers)
-    example = '{"prompt": "The sky is", "right": " blue", "wrong": [" green"]}'
-    raise UserError(
-        f"{where}: must be like {example}: one space before each answer, none after a text"
-    )
-
-
-def is_text(value) -> bool:
-    """Whether it is a string that can be encoded: without lone surrogates."""
-    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
+    probe = Probe(name, row["prompt"], (row["right"], *row["wrong"]))
+    are_answers = all(re.fullmatch(r" \S(.*\S)?", answer) for answer in probe.answers)
+    are_several = len(probe.answers) == len(set(probe.answers)) > 1
+    if not (are_answers and are_several and re.search(r"\S\Z", probe.prompt)):
+        raise ValueError
+    return probe
 
 
 # ---- Results ----
 def grouped(keys: Mapping[int, tuple[str, Hashable]]) -> dict[str, list[list[int]]]:
     """{set: the numbers of each of its groups}. keys: {number: (set, group)}"""
-    members = {}
-    for i, key in keys.items():
-        members.setdefault(key, []).append(i)
     found = {}
-    for (name, _), numbers in members.items():
-        found.setdefault(name, []).append(numbers)
-    return found
+    for i, (name, group) in keys.items():
+        found.setdefault(name, {}).setdefault(group, []).append(i)
+    return {name: list(groups.values()) for name, groups in found.items()}
 
 
 def result_tables(probes: Sequence[Probe], right: dict[str, list[bool]]) -> list[Table]:

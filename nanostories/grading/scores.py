@@ -64,7 +64,7 @@ CHAT = {
     ),
 }
 # A score that a question of the user's names
-OWN = Score("as the question describes it", scale=(-INF, INF))
+OWN = Score("as the question describes it", scale=(-1e9, 1e9))
 
 # likelihood_judge.py reads these off a language model.
 LIKELIHOOD = {
@@ -114,10 +114,6 @@ METRICS = {
 
 def is_likelihood_judge(judge: str) -> bool:
     return judge.startswith(LIKELIHOOD_PREFIX)
-
-
-def is_human(judge: str) -> bool:
-    return judge.startswith(f"{HUMAN}:")
 
 
 def score_of(judge: str, name: str) -> Score:

@@ -48,10 +48,7 @@ def story_of(row: dict) -> Story:
     """A header at the top of the prompt is the instruction, not the story's opening."""
     instruction = ""
     opening = row["prompt"]
-    if row.get("instruction"):
-        instruction = opening.removesuffix(MARKER).rstrip()
-        opening = ""
-    elif instruct_headers.read(opening):  # with an opening below it
+    if instruct_headers.read(opening):
         header, _, opening = opening.partition(f"\n{MARKER}")
         instruction = header.rstrip()
     return Story(opening, row["completion"], instruction, row.get("finished"))
@@ -63,17 +60,15 @@ class Run:
     def __init__(self, name: str, samples: Path, rows: Sequence[dict]):
         self.name = name  # in tables
         self.samples = samples
-        self.directory = samples.parent.parent
         self.rows = rows  # the first completion of each prompt, then the second ones, …
         self.stories = [story_of(row) for row in rows]
         self.prompts = list(dict.fromkeys(story.prompt for story in self.stories))
-        self.sampling = {name: rows[0].get(name) for name in SAMPLING}
         # Neither max_new_tokens nor the context's end cut any of its stories
-        self.is_uncut = all(row.get("finished") for row in rows)
+        self.is_uncut = all(row.get("finished", True) for row in rows)
 
     @cached_property
     def model(self) -> Model | None:
-        return writer_of(self.directory, self.rows)
+        return writer_of(self.samples.parent.parent, self.rows)
 
     @cached_property
     def corpus(self) -> Path | None:
@@ -107,7 +102,7 @@ def different_settings(runs: Sequence[Run]) -> list[str]:
     difference."""
     different = []
     for name in SAMPLING:
-        values = {run.sampling[name] for run in runs}
+        values = {run.rows[0].get(name) for run in runs}
         if len(values) > 1:
             different.append(name)
     if "max_new_tokens" in different and all(run.is_uncut for run in runs):
@@ -129,18 +124,16 @@ def read_runs(
 ) -> tuple[list[Run], Path]:
     """The runs below the directories that have a set of this name, with the stories of its first
     prompts, and the directory of the results: `out`, or the one that contains them all."""
+    found = set()
     for directory in directories:
         if not directory.is_dir():
             raise UserError(
                 f"{directory}: no such directory; name a run, or a directory of runs such as out/"
             )
+        found.update(directory.rglob("samples/*.jsonl"))
     results_directory = out or Path(os.path.relpath(common_directory(directories)))
-    found = {}  # by their real paths, as directories may overlap
-    for directory in directories:
-        for path in directory.rglob("samples/*.jsonl"):
-            found.setdefault(path.resolve(), path)
     runs = []
-    for directory in sorted({path.parent.parent for path in found.values()}, key=by_numbers):
+    for directory in sorted({path.parent.parent for path in found}, key=by_numbers):
         path = set_file(directory, name)
         rows = read_rows(path)
         if n_prompts:

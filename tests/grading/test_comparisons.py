@@ -13,7 +13,7 @@ from nanostories.grading.comparisons import BLIND, FEWEST_PROMPTS, TOO_FEW, UNTE
 from nanostories.grading.controls import make_controls
 from nanostories.grading.groups import group_runs
 from nanostories.grading.scores import CHAT, CUT, SHUFFLED, SPOILED, TRUE_ENDING
-from nanostories.grading.stories import SAMPLING, Story
+from nanostories.grading.stories import Story
 from nanostories.statistics import estimate, holm
 
 SCORES = tuple(name for name in CHAT if name != "instructions")
@@ -27,7 +27,7 @@ def run(name: str, stories=STORIES) -> SimpleNamespace:
         stories=stories,
         rows=[{"reference": None} for _ in stories],
         prompts=list(dict.fromkeys(story.prompt for story in stories)),
-        sampling=dict.fromkeys(SAMPLING),
+        is_uncut=True,
         corpus=None,
         model=None,
     )
@@ -68,7 +68,7 @@ def wins_of(comparison: Comparison, score: str, control: str) -> tuple[float, in
 
 
 def failed(comparison: Comparison) -> set[tuple[str, str]]:
-    return {(name, x) for name in comparison.scores for x in comparison.failed_controls(name)}
+    return {(row["score"], row["control"]) for row in comparison.tests if row["passes"] == "no"}
 
 
 def test_a_perfect_judge(kinds):
@@ -94,7 +94,7 @@ def test_few_prompts_do_not_show_a_judge_to_be_blind(n, few):
     kinds = make_controls(true_endings(n))
     dull = of_controls(kinds, lambda kind, story: 5)
     assert wins_of(dull, "consistency", SHUFFLED) == (0.5, n)  # of nothing but ties
-    assert any("any judge may seem so" in line for line in dull.warnings()) == few
+    assert any("too few to test this score" in line for line in dull.warnings()) == few
     assert dull.doubt("consistency") == (TOO_FEW if few else BLIND)
     sees = of_controls(kinds, lambda kind, story: 10 if kind == TRUE_ENDING else 3)
     assert not failed(sees)
@@ -172,7 +172,7 @@ def test_runs_that_were_sampled_otherwise_are_not_compared():
     """In any setting; one warning says which."""
     runs, scores = models(12, a=5, b=6, c=7)
     for each, top_k in zip(runs, (None, 5, 5)):
-        each.sampling["top_k"] = top_k
+        each.rows[0]["top_k"] = top_k
     group = group_of(*runs)
     assert {row["run"] for row in compare("j", group, scores).differences} == {"b minus c"}
     (warning,) = compare("", group, scores).warnings()
@@ -187,7 +187,7 @@ def test_a_grading_that_failed_leaves_its_prompt_out():
     (row,) = found.differences
     means = [np.delete(values, 1).mean() for values in found.scores["grammar"].values()]
     assert row["difference"][0] == pytest.approx(means[0] - means[1])
-    assert "gradings failed (1 of b)" in found.warnings()[0]
+    assert "j: 1 gradings failed" in found.warnings()[0]
 
 
 @pytest.mark.parametrize("change, cut_off", [(0, 3), (-1, 3), (1, 3), (1, 7)])

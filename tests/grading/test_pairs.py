@@ -1,6 +1,5 @@
 """probe.py --pairs: our pairs are balanced; scores are those of transformers."""
 
-import argparse
 import collections
 import math
 import re
@@ -104,10 +103,9 @@ def test_verdicts_are_those_of_transformers(tmp_path):
     save_hf(model_to_probe(), tmp_path, TOKENIZER)
     theirs = read_by_transformers(tmp_path)
     texts = [text for pair in OURS[::5] for text in (pair.right, pair.wrong)]
-    args = argparse.Namespace(out=tmp_path)
     readings = [("", text) for text in texts]
-    found, _ = probe.read_by_all(args, [open_model(f"hf:{tmp_path}")], readings, ends=False)
-    (nats,) = found.values()
+    models = {"m": open_model(f"hf:{tmp_path}")}
+    ((_, _, nats),) = probe.read_by_each(models, readings, ends=False)
     for text in texts:
         assert nats["", text].sum() == pytest.approx(sum(theirs("<|endoftext|>", text)), abs=1e-3)
 

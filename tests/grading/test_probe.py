@@ -5,25 +5,23 @@ import collections
 import json
 import math
 import re
-from pathlib import Path
 
 import pytest
 import torch
 from grade_fixtures import read_by_transformers
 from random_models import TOKENIZER, model_to_probe, save_run, trained_on
-from tqdm import tqdm
 
 import probe
 from nanostories.checkpoints.huggingface import save_hf
-from nanostories.checkpoints.models import Model, open_model
+from nanostories.checkpoints.models import open_model
 from nanostories.corpus.tokenizer import Tokenizer, gpt2
 from nanostories.generation.backends import LocalBackend
+from nanostories.grading.likelihood_judge import read_texts
 from nanostories.grading.probes import PROBE_FILES, Probe, read_probes, result_tables
 from nanostories.results import load
 from nanostories.tables import read_table
 
 OURS = {path.stem: read_probes(path, path.stem) for path in PROBE_FILES}
-SILENT = tqdm(disable=True)
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -72,7 +70,6 @@ GOOD = '{"prompt": "A", "right": " b", "wrong": [" c"]}\n'
     "line",
     [
         "{",
-        '{"prompt": "A\\ud800", "right": " b", "wrong": [" c"]}',
         "\udcff",  # a byte that is no UTF-8
         '{"prompt": "A ", "right": " b", "wrong": [" c"]}',
         '{"prompt": "A", "right": "b", "wrong": [" c"]}',
@@ -86,29 +83,25 @@ def test_a_wrong_line_is_named(tmp_path, line):
         read_probes(path, "mine")
 
 
-def answers_of(backend, probes: list[Probe], monkeypatch) -> list[dict]:
-    """[{verdict, lead, greedy}]"""
-    monkeypatch.setattr("nanostories.generation.backends.load_backend", lambda name: backend)
-    model = Model("m", "run", Path("m"))
-    return [vars(found) for found in probe.answers_of_model(model, "m", probes, 4, SILENT)]
-
-
-def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path, monkeypatch):
+def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path):
     model = model_to_probe()
     save_hf(model, tmp_path, TOKENIZER)
     nats = read_by_transformers(tmp_path)
     probes = OURS["reasoning"][:12]
     for batch_size in (1, 50):
         backend = LocalBackend(model, TOKENIZER, [TOKENIZER.end_of_text], batch_size)
-        for one, found in zip(probes, answers_of(backend, probes, monkeypatch)):
+        readings = [(one.prompt, answer) for one in probes for answer in one.answers]
+        found_nats = read_texts("m", backend, readings, ends=False)
+        for one in probes:
+            found = probe.graded(one, found_nats)
             sums = [sum(nats(f"<|endoftext|>{one.prompt}", answer)) for answer in one.answers]
             right, *wrong = (total / len(text) for total, text in zip(sums, one.answers))
             lead = float(found["lead"])
             assert lead == pytest.approx(right - max(wrong), abs=2e-4)
             assert found["p"] == pytest.approx(math.exp(sums[0]), rel=1e-3)
             assert found["rank"] == 1 + sorted([right, *wrong], reverse=True).index(right)
-            assert found["verdict"] == probe.verdict_of(lead)
-    assert [probe.verdict_of(lead) for lead in (0.01, -0.01, -1)] == ["right", "nearly", "wrong"]
+            verdicts = {"right": lead > 0, "nearly": -0.1 <= lead <= 0, "wrong": lead < -0.1}
+            assert verdicts[found["verdict"]]
 
 
 @pytest.fixture
@@ -169,7 +162,7 @@ def test_plain_prompts_are_continued_and_not_judged(out, probe_py, tmp_path):
     assert HOSTILE not in (out / "fixed" / "probe-mine-more.html").read_text()
 
 
-def test_prompts_are_continued_to_the_end_of_their_sentence(monkeypatch):
+def test_prompts_are_continued_to_the_end_of_their_sentence():
     class Writer:
         def complete(self, wanted, sampling):
             for key, prompt in wanted.items():
@@ -181,11 +174,9 @@ def test_prompts_are_continued_to_the_end_of_their_sentence(monkeypatch):
         "Here": " it breaks off",
         "There": "",
     }
-    monkeypatch.setattr("nanostories.generation.backends.load_backend", lambda name: Writer())
-    model = Model("m", "run", Path("m"))
     probes = [Probe("mine", prompt) for prompt in texts]
-    found = [own.greedy for own in probe.answers_of_model(model, "m", probes, 64, SILENT)]
-    assert found == [" a ball.", '! I am here," and sat.', " it breaks off", ""]
+    found = probe.continuations("m", Writer(), probes, 64)
+    assert [*found.values()] == [" a ball.", '! I am here," and sat.', " it breaks off", ""]
 
 
 def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
