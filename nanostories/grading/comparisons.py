@@ -17,11 +17,7 @@ import numpy as np
 
 from nanostories.grading.groups import Group
 from nanostories.grading.metrics import bits_per_byte
-from nanostories.grading.scores import (
-    SPOILED,
-    TRUE_ENDING,
-    score_of,
-)
+from nanostories.grading.scores import SPOILED, TRUE_ENDING, score_of
 from nanostories.grading.stories import Run, Story, different_settings
 from nanostories.results import Table
 from nanostories.statistics import difference_rows, estimate

@@ -52,14 +52,14 @@ Reading = tuple[str, str]  # a beginning, and the completion that is read after 
 
 
 # ---- Texts and their likelihoods ----
-def load_reader(model: Model, **settings) -> LocalBackend:
+def load_reader(model: Model) -> LocalBackend:
     """As load_backend; UserError for a model behind an API."""
     if model.kind == "api":
         raise UserError(
             f"{model.name}: an endpoint gives no log-likelihoods; it can grade (grade.py --judge"
             f" {model.reference}), and continue plain prompts (probe.py --prompts)"
         )
-    return load_backend(model, **settings)
+    return load_backend(model)
 
 
 def read_texts(
