@@ -15,6 +15,7 @@ from nanostories.grading.stories import Story
 from nanostories.results import load
 
 KEY = "sk-secret-0123456789"
+GOOD = dict(grammar=8, creativity=7, consistency=9, plot=6, age_group="C")
 
 
 def true_endings(n: int) -> list[Story]:
@@ -24,20 +25,14 @@ def true_endings(n: int) -> list[Story]:
 
 def write_samples(run, n_prompts: int, n: int, seed: int = 0, before="", name="eval", **facts):
     """As sample.py would, of a model that writes true endings with some words exchanged."""
-    rng, rows = random.Random(f"{run.name}/{seed}"), []
+    rng = random.Random(f"{run.name}/{seed}")
+    rows = []
     for i, story in enumerate(true_endings(n_prompts)):
         for j in range(n):
             words = [word if rng.random() < 0.9 else "and" for word in story.completion.split(" ")]
-            row = dict(
-                prompt_index=i,
-                sample_index=j,
-                prompt=before + story.prompt,
-                reference=story.completion,
-                completion=" ".join(words),
-                finished=j % 2 == 0,
-                model=f"out/{run.name}",
-            )
-            rows.append(row | facts)
+            row = dict(prompt_index=i, sample_index=j, prompt=before + story.prompt)
+            row |= dict(reference=story.completion, completion=" ".join(words))
+            rows.append(row | dict(finished=j % 2 == 0, model=f"out/{run.name}") | facts)
     write_rows(run / "samples" / f"{name}.jsonl", rows)
 
 
@@ -66,20 +61,38 @@ def api():
 
 
 @pytest.fixture
-def grade_py(tmp_path, monkeypatch, api, command_line):
-    """Runs grade.py in tmp_path, where out/a and out/b are: (exit code or message, what was
-    printed)."""
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def grade_py(out, monkeypatch, api, command_line):
+    """Runs grade.py beside out/, where a and b are: (exit code or message, what was printed)."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     monkeypatch.setattr("nanostories.figures.save_figure", lambda *args: None)  # a second
     for name in "ab":
-        write_samples(tmp_path / "out" / name, 5, 2)
-    run = command_line(grade, tmp_path)
+        write_samples(out / name, 5, 2)
+    run = command_line(grade, out.parent)
 
     def call(*arguments, judge="rules"):
         directories = ["out"] if not arguments or arguments[0].startswith("-") else []
-        asked = ["--judge", judge, "--base_url", api.url] if judge else []
-        return run(*directories, "--timeout", "600", *arguments, *asked)  # 600: machines are busy
+        asked = ["--timeout", "600"]  # machines are busy
+        if judge and "--no_judge" not in arguments:
+            asked += ["--judge", judge, "--base_url", api.url]
+        return run(*directories, *arguments, *asked)
+
+    return call
+
+
+@pytest.fixture
+def graded(grade_py):
+    """As grade_py, which must succeed -> what it printed."""
+
+    def call(*arguments, **judge) -> str:
+        code, printed = grade_py(*arguments, **judge)
+        assert code == 0, code
+        return printed.out
 
     return call
 

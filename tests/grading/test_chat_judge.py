@@ -3,11 +3,12 @@ reply that it lacks."""
 
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
+from grade_fixtures import GOOD
 
 from nanostories.cli import UserError
+from nanostories.generation.api_client import ApiClient
 from nanostories.grading.chat_judge import QUESTIONS, ChatJudge, read_question, read_reply
 from nanostories.grading.scores import AGES, CHAT
 from nanostories.grading.stories import Story
@@ -16,20 +17,19 @@ NAMES = ["grammar", "creativity", "consistency", "plot"]
 STORY = Story("Once upon a time, a cat", " saw a dog. The end.")
 TOLD = Story(STORY.prompt, STORY.completion, "Words: cat, dog, sing\nFeatures: BadEnding")
 WHOLE = Story("", "\n\nA cat saw a dog. The end.", TOLD.instruction)
-GOOD = dict(grammar=8, creativity=7, consistency=9, plot=6, age_group="C")
 WITHOUT_AGE = dict(grammar=8.0, creativity=7.0, consistency=9.0, plot=6.0)
 READ = WITHOUT_AGE | dict(age=6.5)
 ALL = {name: read_question(name) for name in QUESTIONS}
 OURS = ALL["ours"]
 
 
-def client(url: str = "u", **extra) -> SimpleNamespace:
-    """As much of an ApiClient as a key needs."""
-    return SimpleNamespace(public_url=url, extra=extra)
+def judge_of(model: str = "j", repeats: int = 1, **settings) -> ChatJudge:
+    return ChatJudge(model, OURS, ApiClient(**settings), {}, repeats)
 
 
-def judge_of(model: str = "j", asked: SimpleNamespace | None = None, repeats: int = 1) -> ChatJudge:
-    return ChatJudge(model, OURS, asked or client(), {}, repeats)
+def keep(judge: ChatJudge, repeat: int, grades: dict) -> None:
+    _, messages = judge.look_up(STORY, repeat)
+    judge.cache[judge.key(messages, repeat)] = {"text": json.dumps(grades)}
 
 
 def test_the_judge_sees_the_story_and_the_scores_it_is_asked_for():
@@ -75,74 +75,63 @@ def test_a_question_of_ones_own(tmp_path):
 
 
 def test_the_key_is_the_whole_question():
-    judge = judge_of()
-    keys = {judge.key([], 0), judge.key([{"content": "x"}], 0), judge.key([], 1)}
-    keys.add(judge_of("k").key([], 0))
-    keys.add(judge_of("j", client("v")).key([], 0))
-    keys.add(judge_of("j", client(temperature=0)).key([], 0))
-    assert len(keys) == 6
+    judges = [judge_of(), judge_of("k"), judge_of(base_url="v"), judge_of(extra={"top_p": 0})]
+    keys = [judge.key([], 0) for judge in judges]
+    keys += [judges[0].key([{"content": "x"}], 0), judges[0].key([], 1)]
+    assert len(set(keys)) == 6
 
 
 def test_a_reply_that_lacks_a_score_which_was_named_later_is_asked_for_again():
     judge = judge_of()
-    _, messages = judge.look_up(STORY, 0)
-    judge.cache[judge.key(messages, 0)] = {"text": '{"grammar": 7}'}
-    assert judge.look_up(STORY, 0) == (None, messages)
+    keep(judge, 0, {"grammar": 7})
+    scores, messages = judge.look_up(STORY, 0)
+    assert scores is None and len(messages) == 1
 
 
 def test_repeated_gradings_are_averaged():
     judge = judge_of(repeats=2)
     for repeat, changes in enumerate(({}, {"plot": 9, "age_group": "?"})):
         assert judge.scores(STORY) is None
-        _, messages = judge.look_up(STORY, repeat)
-        judge.cache[judge.key(messages, repeat)] = {"text": json.dumps(GOOD | changes)}
+        keep(judge, repeat, GOOD | changes)
     # without an age, which one of them lacks
     assert judge.scores(STORY) == WITHOUT_AGE | {"plot": 7.5}
 
 
 @pytest.mark.parametrize(
-    "text",
+    "text, names, expected",
     [
-        "```json\n" + json.dumps(GOOD | dict(assessment="Good.", other=[1])) + "\n```",
-        json.dumps({name.title(): str(value) for name, value in GOOD.items()}),
-        json.dumps(GOOD | dict(age_group="C: 6-7", creativity=7.0)),
+        (f"```json\n{json.dumps(GOOD | dict(assessment='Good.', other=[1]))}\n```", NAMES, READ),
+        (json.dumps({name.title(): str(value) for name, value in GOOD.items()}), NAMES, READ),
+        (json.dumps(GOOD | dict(age_group="C: 6-7", creativity=7.0)), NAMES, READ),
+        ("I say [8.0,7, 9, 6].", NAMES, WITHOUT_AGE),
+        # of a question that names none
+        ("So: [8, 70]", [], {"score 1": 8.0, "score 2": 70.0}),
+        ('{"why": "x", "plot": 6, "fear": 70.5, "good": true}', [], dict(plot=6.0, fear=70.5)),
     ],
 )
-def test_objects_are_read(text):
-    assert read_reply(text, NAMES) == READ
+def test_replies_are_read(text, names, expected):
+    assert read_reply(text, names) == expected
 
 
-def test_arrays_are_read():
-    assert read_reply("I say [8.0,7, 9, 6].", NAMES) == WITHOUT_AGE
-    with pytest.raises(UserError, match="2 numbers for 3 scores"):
-        read_reply("[8, 7]", NAMES[:3])
+REFUSED_BY_NAMES = [
+    "",
+    # neither form was asked for
+    "Grammar: 8/10, Creativity: 7/10, Consistency: 9/10, Plot: 6/10",
+    "[8, 7, 9, 6] or [8, 7, 9, 5]",
+    "[8, 7, 9]",
+    "{" * 100_000,
+    json.dumps(GOOD)[:-8],
+    json.dumps({key: value for key, value in GOOD.items() if key != "plot"}),
+    *(json.dumps(GOOD | dict(plot=value)) for value in (11, -1, "six", "11", [6], True)),
+]
+REFUSED_WITHOUT = ['{"why": "x"}', "[]", "[8, -3, 9] then [1]", "[1-10]", '{"fear": 1e999}']
 
 
-def test_scores_that_the_question_does_not_name():
-    assert read_reply("So: [8, 70]") == {"score 1": 8.0, "score 2": 70.0}
-    own = read_reply('{"why": "x", "plot": 6, "fear": 70.5, "good": true}')
-    assert own == dict(plot=6.0, fear=70.5)
-    for text in ('{"why": "x"}', "[]", "[8, -3, 9] then [1]", "[1-10]", '{"fear": 1e999}'):
-        with pytest.raises(ValueError):
-            read_reply(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        # neither form was asked for
-        "Grammar: 8/10, Creativity: 7/10, Consistency: 9/10, Plot: 6/10",
-        "[8, 7, 9, 6] or [8, 7, 9, 5]",
-        "{" * 100_000,
-        json.dumps(GOOD)[:-8],
-        json.dumps({key: value for key, value in GOOD.items() if key != "plot"}),
-        *(json.dumps(GOOD | dict(plot=value)) for value in (11, -1, "six", "11", [6], True)),
-    ],
-)
-def test_what_is_no_grade_is_refused(text):
-    with pytest.raises(ValueError, match=r"\A.+\Z"):  # one line
-        read_reply(text, NAMES)
+@pytest.mark.parametrize("names, texts", [(NAMES, REFUSED_BY_NAMES), ([], REFUSED_WITHOUT)])
+def test_what_is_no_grade_is_refused(names, texts):
+    for text in texts:
+        with pytest.raises(UserError, match=r"\A.+\Z"):  # one line
+            read_reply(text, names)
 
 
 def test_the_papers_age_groups():

@@ -23,7 +23,6 @@ from nanostories.corpus.token_files import load_stories
 from nanostories.generation.backends import LocalBackend, load_backend
 from nanostories.generation.prompts import cut_story
 from nanostories.generation.token_likelihoods import log_likelihoods
-from nanostories.grading import likelihood_judge
 from nanostories.grading.comparisons import OWN_WORDS
 from nanostories.grading.controls import reordered
 from nanostories.grading.groups import group_runs
@@ -42,8 +41,6 @@ STORIES = [
     Story("Mia saw the", " sea. It was blue.\n\nMia was glad. She swam."),
     Story("Zoë went to the café. She", " sat.\n\nThen she slept."),
     Story("One day, a dog", "gy barked."),
-    Story("Ben ran. He", " fell."),
-    Story("A cat sat on", " the mat. It did not move."),
     Story("", " A story without a beginning.", "Words: cat"),
 ]
 MODEL = model_to_probe(block_size=400)
@@ -57,8 +54,7 @@ class Cache(dict):
 def corpus(tmp_path, monkeypatch):
     """A corpus whose validation stories begin as STORIES do."""
     pool = [story.prompt for story in STORIES]
-    monkeypatch.setattr(likelihood_judge, "beginnings", lambda path: pool)
-    (tmp_path / "meta.json").touch()
+    monkeypatch.setattr("nanostories.grading.likelihood_judge.beginnings", lambda path: pool)
     return tmp_path
 
 
@@ -70,7 +66,7 @@ def test_scores_are_those_of_transformers(tmp_path, prefix, corpus, monkeypatch)
     def bits(before: str, text: str) -> float:
         return sum(nats(prefix + before, text)) / math.log(2) / len(text.encode())
 
-    monkeypatch.setattr(likelihood_judge, "AT_ONCE", 3)
+    monkeypatch.setattr("nanostories.grading.likelihood_judge.AT_ONCE", 3)
     judge = LikelihoodJudge(f"lm:hf:{tmp_path / 'hf'}")
     for story, scores in judge.grade(STORIES, corpus, Cache()).items():
         before = story.opening or "Words: cat\nStory:"
@@ -93,21 +89,22 @@ def test_what_has_no_text_or_no_corpus_has_no_such_score(tmp_path, corpus):
     assert judge.grade(STORIES, None, Cache())[STORIES[0]].keys() == {"fluency", "ending"}
 
 
+@torch.no_grad()
 def test_long_texts_are_read_in_windows():
     """Against reading each token's window by itself, in float64, in transformers."""
     pytest.importorskip("transformers")
-    model, context = random_model(), 40
+    model = random_model()
+    context = 40
     theirs = as_transformers(model).double()
     backend = LocalBackend(model, None, [], batch_size=4)
-    for n_before, n_text in [(1, 70), (100, 30), (39, 2), (20, 20), (41, 120)]:
-        ids = torch.randint(97, (n_before + n_text,), generator=torch.Generator().manual_seed(0))
+    for n_before, n_text in [(1, 70), (100, 30), (39, 2), (41, 120)]:
+        ids = torch.randint(97, (n_before + n_text,))
         (nats,) = log_likelihoods(backend, [(ids[:n_before].tolist(), ids[n_before:].tolist())])
         for i in range(n_before, len(ids)):
             start = 0
             while start + context < i:  # the first window that reaches it
                 start = min(start + context // 2, len(ids) - 1 - context)
-            with torch.no_grad():
-                expected = theirs(ids[None, start:i]).logits[0, -1].log_softmax(-1)[ids[i]]
+            expected = theirs(ids[None, start:i]).logits[0, -1].log_softmax(-1)[ids[i]]
             assert nats[i - n_before] == pytest.approx(expected.item(), abs=2e-4)
 
 
@@ -115,54 +112,49 @@ def test_long_texts_are_read_in_windows():
 
 
 @pytest.fixture
-def out(tmp_path, data_dir, grade_py):
-    """out/a and out/b, trained on the same corpus, and out/judge, which wrote neither."""
+def by_judge(out, data_dir, graded):
+    """out/a and out/b, trained on the same corpus, and out/judge, which wrote neither and grades
+    them, or another judge does."""
     for name in "ab":
-        save_run(tmp_path / "out" / name, MODEL, **trained_on(data_dir, "tiny"))
-    save_run(tmp_path / "out" / "judge", MODEL)
-    return tmp_path / "out"
+        save_run(out / name, MODEL, **trained_on(data_dir, "tiny"))
+    save_run(out / "judge", MODEL)
+    return lambda judge="out/judge": graded("--judge", f"lm:{judge}", judge=None)
 
 
-def grade_by(grade_py, judge: str = "lm:out/judge") -> None:
-    code, _ = grade_py("--judge", judge, judge=None)
-    assert code == 0
+def test_nothing_is_read_twice_and_it_is_known_by_its_weights(out, by_judge):
+    def n_read(judge: str = "out/judge") -> int:
+        by_judge(judge)
+        return len(records(out))
 
-
-def test_nothing_is_read_twice_and_it_is_known_by_its_weights(out, grade_py):
-    grade_by(grade_py, "lm:out/judge/")
-    assert len(records(out)) == 40  # 20 completions, 4 controls of each of 5 prompts
+    assert n_read("out/judge/") == 40  # 20 completions, 4 controls of each of 5 prompts
     before = means(out)
     assert {name for judge, _, name in before if judge} == LIKELIHOOD.keys()
     assert {control for _, control, _ in wins(out)} == set(SPOILED)
     # as a kill would leave it
     (out / "grades.jsonl").write_bytes((out / "grades.jsonl").read_bytes()[:-30])
-    grade_by(grade_py)
-    assert len(records(out)) == 40 and means(out) == pytest.approx(before, nan_ok=True)
+    assert n_read() == 40 and means(out) == pytest.approx(before, nan_ok=True)
     (out / "judge").rename(out / "moved")
-    grade_by(grade_py, "lm:out/moved")
-    assert len(records(out)) == 40
+    assert n_read("out/moved") == 40
     save_run(out / "judge", model_to_probe(block_size=400, n_layer=1))  # trained anew
-    grade_by(grade_py)
-    assert len(records(out)) == 80
+    assert n_read() == 80
 
 
-def test_other_beginnings_are_those_of_the_runs_own_corpus(out, data_dir):
-    pool = likelihood_judge.beginnings(data_dir / "tiny")
-    stories = load_stories(data_dir / "tiny", "val")[1]
-    assert pool == tuple(cut_story(story, 0.5).text for story in stories)
-    others = other_beginnings(Story(pool[0], " x"), data_dir / "tiny")
-    assert pool[0] not in others and {*others} < {*pool}
-    assert others == other_beginnings(Story(pool[0], " y"), data_dir / "tiny")
+def test_other_beginnings_are_those_of_the_runs_own_corpus(data_dir):
+    corpus = data_dir / "tiny"
+    first, *rest = [cut_story(story, 0.5).text for story in load_stories(corpus, "val")[1]]
+    others = other_beginnings(Story(first, " x"), corpus)
+    assert others and set(others) <= set(rest) - {first}
+    assert others == other_beginnings(Story(first, " y"), corpus)
 
 
-def test_a_runs_scores_do_not_depend_on_other_runs(out, grade_py, data_dir):
+def test_a_runs_scores_do_not_depend_on_other_runs(out, by_judge, data_dir):
     """Of its own corpus or of another, with other stories or other prompts."""
-    grade_by(grade_py)
+    by_judge()
     before = means(out)
     write_samples(out / "b", 7, 1, seed=3)
     write_samples(out / "0", 5, 1, before="Now ")
     save_run(out / "0", MODEL, **trained_on(data_dir, "nowhere"))
-    grade_by(grade_py)
+    by_judge()
     after = means(out)
     for score in LIKELIHOOD:
         own = "lm:out/judge", "a", score
@@ -171,11 +163,11 @@ def test_a_runs_scores_do_not_depend_on_other_runs(out, grade_py, data_dir):
     assert after[other] != before[other]
 
 
-def test_its_own_stories_are_known_by_weights_and_by_place(out, grade_py):
+def test_its_own_stories_are_known_by_weights_and_by_place(out, by_judge):
     judge = load_backend(open_model(str(out / "judge")))
     write_samples(out / "a", 5, 2, weights=judge.identity()["weights"])
     write_samples(out / "judge" / "step-9", 5, 2, weights="others")
-    grade_by(grade_py)
+    by_judge()
     notes = {}
     for table in load(out / "grades.json").tables:
         notes |= table.notes
@@ -187,17 +179,15 @@ def test_one_whose_weights_are_broken(out, grade_py):
     model = model_to_probe()
     torch.nn.init.constant_(model.ln_f.bias, float("nan"))
     save_run(out / "broken", model)
-    code, _ = grade_py("--judge", "lm:out/broken", judge=None)
-    assert "not finite" in code
+    assert "not finite" in grade_py("--judge", "lm:out/broken", judge=None)[0]
 
 
 # ---- Without --judge: the best run of each text grades all of its runs; no API is asked ----
 @pytest.fixture
-def train(tmp_path, monkeypatch, grade_py, data_dir):
+def train(out, monkeypatch, grade_py, data_dir):
     """No key, and out/ is empty; train() leaves what train.py does of a run, and its samples."""
     monkeypatch.delenv("OPENAI_API_KEY")
-    monkeypatch.chdir(tmp_path)
-    out = tmp_path / "out"
+    monkeypatch.chdir(out.parent)
     shutil.rmtree(out)
 
     def train(name: str, bpb: float, data: str = "tiny", **samples):
@@ -209,12 +199,11 @@ def train(tmp_path, monkeypatch, grade_py, data_dir):
     return train
 
 
-def test_the_best_run_of_each_corpus_reads_the_others_of_that_corpus(tmp_path, train, capsys):
+def test_the_best_run_of_each_corpus_reads_the_others_of_that_corpus(out, train, capsys):
     """Bits per byte of other texts do not compare; and nobody knows which corpus a model from
     elsewhere has continued."""
-    out = tmp_path / "out"
-    for name, bpb, data in (("a", 1.1, "x"), ("b", 0.9, "x"), ("c", 1.0, "x")):
-        train(name, bpb, data)
+    for name, bpb in (("a", 1.1), ("b", 0.9), ("c", 1.0)):
+        train(name, bpb, "x")
     train("d", 0.1, "y", before="Now ")
     write_samples(out / "b" / "temperature-0", 3, 1, seed=1)
     write_samples(out / "published", 3, 1, before="Then ")
@@ -226,20 +215,14 @@ def test_the_best_run_of_each_corpus_reads_the_others_of_that_corpus(tmp_path, t
     assert capsys.readouterr().out.startswith("published: no run here")
 
 
-def test_it_reads_along_with_a_chat_judge(tmp_path, train, grade_py, monkeypatch):
+def test_it_reads_along_with_a_chat_judge(out, train, graded):
     train("a", 1.0)
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
-    out = tmp_path / "out"
-    code, printed = grade_py()
     # no controls, which cost money, unless they are asked for
-    assert code == 0 and "rules is untested" in printed.out
+    assert "rules is untested" in graded()
     assert {judge for judge, *_ in means(out)} == {"", "lm:out/a", "rules"}
-    grade_py("--no_judge", judge=None)
-    assert {judge for judge, *_ in means(out)} == {""}
 
 
-def test_where_nothing_was_trained_no_api_is_asked(tmp_path, train, grade_py, api, monkeypatch):
+def test_where_nothing_was_trained_no_api_is_asked(out, train, graded, api, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", api.url)
-    write_samples(tmp_path / "out" / "published", 3, 1)
-    code, printed = grade_py(judge=None)
-    assert code == 0 and "no run here was trained" in printed.out and api.requests == []
+    write_samples(out / "published", 3, 1)
+    assert "no run here was trained" in graded(judge=None) and api.requests == []

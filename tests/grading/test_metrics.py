@@ -11,14 +11,16 @@ from nanostories.grading.scores import CHAT, METRICS
 from nanostories.grading.stories import Story, read_runs, warn_of_other_weights
 
 
-def test_every_score_and_metric_stands_in_the_table_and_no_other(tmp_path, grade_py):
-    """Leaving one out, there or here, would make it vanish from tables and pages."""
-    out = tmp_path / "out"
+def test_every_score_and_metric_stands_in_the_table_and_no_other(out, graded, api):
+    """Leaving one out, there or here, would make it vanish from tables and pages. An empty
+    completion has no repetition, and leaves the others their figures."""
     save_run(out / "a", model_to_probe())
     (out / "a" / "log.csv").write_text("step,done,val_loss,bpb\n10,1,2.5,0.9\n")
-    assert grade_py("--no_judge", judge=None)[0] == 0
-    row, *_ = rows_of(out, "scores")
+    write_samples(out / "b", 5, 2, completion="")
+    graded("--no_judge")
+    row, empty, _ = rows_of(out, "scores")
     assert row.keys() == METRICS.keys() | {"run", "stories", "judge"} and row["bpb"] == 0.9
+    assert empty["words"][0] == 0 and "repeated" not in empty and api.requests == []
     defined = {row["score"] for row in rows_of(out, "definitions")}
     assert defined == METRICS.keys() - {"bpb"}
     told = Story("Once", " upon a time.", "Words: cat")

@@ -5,6 +5,7 @@ import collections
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -37,13 +38,9 @@ def test_every_answer_is_right_as_often_as_each_of_its_rivals(name):
 
 def mentioned(one: Probe, which: int) -> str | None:
     """The answer that the prompt mentions first (0) or last (-1), if it mentions all."""
-    places = {}
-    for answer in one.answers:
-        found = re.finditer(rf"{re.escape(answer)}\b", " " + one.prompt)
-        places[answer] = [match.start() for match in found]
-    if all(places.values()):
-        choose = max if which else min
-        return choose(places, key=lambda answer: places[answer][which])
+    answers = "|".join(map(re.escape, one.answers))
+    found = re.findall(rf"(?:{answers})\b", f" {one.prompt}")
+    return found[which] if set(found) == set(one.answers) else None
 
 
 @pytest.mark.parametrize("which", (0, -1))
@@ -57,10 +54,10 @@ def test_neither_what_is_mentioned_first_nor_last_is_right(name, fewest, off, wh
     "tokenizer", [gpt2(), TOKENIZER, Tokenizer(gpt2().vocabulary["tokens"][:256])]
 )
 def test_prompt_and_answer_have_the_same_ids_apart_and_together(tokenizer):
+    ids = tokenizer.encode
     for one in sum(OURS.values(), []):
         for answer in one.answers:
-            together = tokenizer.encode(one.prompt + answer)
-            assert tokenizer.encode(one.prompt) + tokenizer.encode(answer) == together
+            assert ids(one.prompt) + ids(answer) == ids(one.prompt + answer)
 
 
 GOOD = '{"prompt": "A", "right": " b", "wrong": [" c"]}\n'
@@ -88,20 +85,26 @@ def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path):
     save_hf(model, tmp_path, TOKENIZER)
     nats = read_by_transformers(tmp_path)
     probes = OURS["reasoning"][:12]
+    readings = [("", one.prompt) for one in probes]  # as pairs of sentences are read
+    for one in probes:
+        readings += [(one.prompt, answer) for answer in one.answers]
+    theirs = {
+        (before, text): sum(nats(f"<|endoftext|>{before}", text)) for before, text in readings
+    }
     for batch_size in (1, 50):
         backend = LocalBackend(model, TOKENIZER, [TOKENIZER.end_of_text], batch_size)
-        readings = [(one.prompt, answer) for one in probes for answer in one.answers]
-        found_nats = read_texts("m", backend, readings, ends=False)
-        for one in probes:
-            found = probe.graded(one, found_nats)
-            sums = [sum(nats(f"<|endoftext|>{one.prompt}", answer)) for answer in one.answers]
-            right, *wrong = (total / len(text) for total, text in zip(sums, one.answers))
-            lead = float(found["lead"])
-            assert lead == pytest.approx(right - max(wrong), abs=2e-4)
-            assert found["p"] == pytest.approx(math.exp(sums[0]), rel=1e-3)
-            assert found["rank"] == 1 + sorted([right, *wrong], reverse=True).index(right)
-            verdicts = {"right": lead > 0, "nearly": -0.1 <= lead <= 0, "wrong": lead < -0.1}
-            assert verdicts[found["verdict"]]
+        ours = read_texts("m", backend, readings, ends=False)
+        assert {key: own.sum() for key, own in ours.items()} == pytest.approx(theirs, abs=1e-3)
+    for one in probes:
+        found = probe.graded(one, ours)
+        sums = [theirs[one.prompt, answer] for answer in one.answers]
+        right, *wrong = (total / len(text) for total, text in zip(sums, one.answers))
+        lead = float(found["lead"])
+        assert lead == pytest.approx(right - max(wrong), abs=2e-4)
+        assert found["p"] == pytest.approx(math.exp(sums[0]), rel=1e-3)
+        assert found["rank"] == 1 + sorted([right, *wrong], reverse=True).index(right)
+        verdicts = {"right": lead > 0, "nearly": -0.1 <= lead <= 0, "wrong": lead < -0.1}
+        assert verdicts[found["verdict"]]
 
 
 @pytest.fixture
@@ -110,34 +113,52 @@ def probe_py(command_line, tmp_path):
 
 
 @pytest.fixture
-def out(tmp_path):
+def probed(probe_py, out):
+    """Runs probe.py, which must succeed -> (tables of out/NAME.json by their kind, rows of its
+    .csv)."""
+
+    def call(flags: str, name: str = "probe"):
+        code, _ = probe_py(flags)
+        assert code == 0, code
+        tables = {table.facts["kind"]: table.rows for table in load(out / f"{name}.json").tables}
+        return tables, read_table(out / f"{name}.csv")
+
+    return call
+
+
+@pytest.fixture
+def out(out):
     """out/ with a run that has a fixed preference for some words over others, whatever the prompt,
     and a random one."""
     fixed = model_to_probe()
     torch.nn.init.zeros_(fixed.ln_f.weight)  # its bias alone meets the head
-    save_run(tmp_path / "out" / "fixed", fixed)
-    save_run(tmp_path / "out" / "deeper" / "random", model_to_probe())
-    return tmp_path / "out"
+    save_run(out / "fixed", fixed)
+    save_run(out / "deeper" / "random", model_to_probe())
+    return out
 
 
-def test_a_fixed_preference_scores_exactly_chance(out, probe_py):
-    code, printed = probe_py("out", "--max_new_tokens", "3")
-    assert code == 0 and (out / "probe.html").exists()
-    assert len(read_table(out / "probe.csv")) == sum(map(len, OURS.values()))
-    result = load(out / "probe.json")
-    tables = {table.facts["kind"]: table.rows for table in result.tables}
+def test_a_fixed_preference_scores_exactly_chance(out, probed):
+    """Whatever it prefers."""
+    tables, rows = probed("out --max_new_tokens 3")
+    assert len(rows) == sum(map(len, OURS.values())) and (out / "probe.html").exists()
     _, fixed, chance = tables["shares"]
     for name in OURS:
-        assert fixed[name][0] == pytest.approx(chance[name])  # whatever it prefers
-    assert {row["run"] for row in tables["differences"]} == {"deeper/random minus fixed"}
+        assert fixed[name][0] == pytest.approx(chance[name])
+    tables_of_pairs, rows = probed("out --pairs", "grammar")
+    assert len(rows) == 13 * 40 and (out / "grammar.svg").exists()
+    assert [row["fixed"][0] for row in tables_of_pairs["pairs"]] == [0.5] * (1 + 13)
+    for found in (tables, tables_of_pairs):
+        assert {row["run"] for row in found["differences"]} == {"deeper/random minus fixed"}
 
 
 def test_groups_are_counted_and_models_are_compared_over_them():
     """Two prompts with the same answers are one trial."""
     probes = []
     for i in range(20):
-        for right, wrong in ((" a", " b"), (" b", " a")):
-            probes.append(Probe("facts", f"p{i}", (f"{right}{i}", f"{wrong}{i}")))
+        probes += [
+            Probe("facts", "", (f" a{i}", f" b{i}")),
+            Probe("facts", "", (f" b{i}", f" a{i}")),
+        ]
     right = {"always": [True] * 40, "half": [True, False] * 20}
     shares, differences = result_tables(probes, right)
     always, half, chance = (row["facts"] for row in shares.rows)
@@ -150,23 +171,20 @@ def test_groups_are_counted_and_models_are_compared_over_them():
 HOSTILE = "<script>document.title = 'broken'</script> & a \"cat\""
 
 
-def test_plain_prompts_are_continued_and_not_judged(out, probe_py, tmp_path):
+def test_plain_prompts_are_continued_and_not_judged(out, probed, tmp_path):
     (tmp_path / "mine.txt").write_text(f"Once upon\n{HOSTILE}\n")
     (tmp_path / "more.txt").write_text("There was\n")
     flags = "--model out/fixed --prompts mine.txt more.txt --max_new_tokens 4"
-    assert probe_py(flags)[0] == 0
-    assert load(out / "fixed" / "probe-mine-more.json").tables == []
-    rows = read_table(out / "fixed" / "probe-mine-more.csv")
-    assert [row["prompt"] for row in rows] == ["Once upon", HOSTILE, "There was"]
+    tables, rows = probed(flags, "fixed/probe-mine-more")
+    assert tables == {} and [row["prompt"] for row in rows] == ["Once upon", HOSTILE, "There was"]
     assert all(row["fixed greedy"] and not row["fixed verdict"] for row in rows)
     assert HOSTILE not in (out / "fixed" / "probe-mine-more.html").read_text()
 
 
 def test_prompts_are_continued_to_the_end_of_their_sentence():
-    class Writer:
-        def complete(self, wanted, sampling):
-            for key, prompt in wanted.items():
-                yield key, texts[prompt], True
+    def complete(wanted, sampling):
+        for key, prompt in wanted.items():
+            yield key, texts[prompt], True
 
     texts = {
         "Tom had": ' a ball. "No!" said Mia.',
@@ -175,17 +193,16 @@ def test_prompts_are_continued_to_the_end_of_their_sentence():
         "There": "",
     }
     probes = [Probe("mine", prompt) for prompt in texts]
-    found = probe.continuations("m", Writer(), probes, 64)
+    found = probe.continuations("m", SimpleNamespace(complete=complete), probes, 64)
     assert [*found.values()] == [" a ball.", '! I am here," and sat.', " it breaks off", ""]
 
 
-def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
+def test_prompts_of_ones_own_with_answers(probed, tmp_path):
     own = dict(prompt=HOSTILE, right=" <b>", wrong=[" <i>", " a b"])
     (tmp_path / "mine.jsonl").write_text(f"{json.dumps(own)}\n\n{GOOD}")
-    assert probe_py("out --prompts mine.jsonl --max_new_tokens 2 --out new/place")[0] == 0
-    shares, *_ = load(tmp_path / "new" / "place" / "probe-mine.json").tables
-    assert len(shares.rows) == 2  # no chance
-    first, _ = read_table(tmp_path / "new" / "place" / "probe-mine.csv")
+    flags = "out --prompts mine.jsonl --max_new_tokens 2 --out out/new/place"
+    tables, (first, _) = probed(flags, "new/place/probe-mine")
+    assert len(tables["shares"]) == 2  # no chance
     assert (first["right"], first["wrong"]) == (" <b>", " <i> | a b")
 
 
@@ -210,23 +227,20 @@ def test_runs_that_learned_other_text_are_known(instruct_data_dir, tmp_path):
         model = open_model(str(tmp_path / corpus))
         assert probe.warnings_of({"a": model}, prompts_are_ours=False) == []
         warnings = probe.warnings_of({"a": model}, prompts_are_ours=True)
-        assert [text.partition(": ")[2] for text in warnings] == ([trait] if trait else [])
+        assert "".join(warnings).partition(": ")[2] == trait
 
 
 def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
     (tmp_path / "mine.txt").write_text("Once upon\nOne day\n")
-    endpoint.fault = lambda number, request: ("say", f"after {request['messages'][-1]['content']}")
-    assert probe_py("--model api:teacher --prompts mine.txt")[0] == 0
-    rows = read_table(tmp_path / "out" / "api--teacher" / "probe-mine.csv")
-    assert [row["api:teacher greedy"] for row in rows] == [" after Once upon", " after One day"]
-    answer = endpoint.fault
 
-    def refuse(number, request):
-        if request["messages"][-1]["content"] == "Once upon":
+    def answer(number, request):
+        prompt = request["messages"][-1]["content"]
+        if prompt == "Once upon":  # one prompt, which leaves the other
             return "status", 400, {}, "filtered"
-        return answer(number, request)
+        return "say", f"after {prompt}"
 
-    endpoint.fault = refuse  # one prompt, which leaves the others
-    assert "1 requests failed" in probe_py("--model api:teacher --prompts mine.txt")[1].err
+    endpoint.fault = answer
+    code, printed = probe_py("--model api:teacher --prompts mine.txt")
+    assert code == 0 and "1 requests failed" in printed.err
     rows = read_table(tmp_path / "out" / "api--teacher" / "probe-mine.csv")
     assert [row["api:teacher greedy"] for row in rows] == ["", " after One day"]
