@@ -234,8 +234,11 @@ class Comparison:
             outcomes = self.outcomes(name)
             failed = [control for control, passes in outcomes.items() if passes != "yes"]
             if failed:
+                few = ""
+                if self.doubt(name) == TOO_FEW:
+                    few = "; with so few prompts any judge may seem so"
                 cannot = f"cannot tell the true ending from {' or '.join(failed)}"
-                yield f"{name}: {self.judge} {cannot} ({self.doubt(name)})"
+                yield f"{name}: {self.judge} {cannot}{few}"
         above = {}  # runs by score
         for row in self.differences:
             is_above = row["clear"] == "yes" and row["difference"][0] > 0
