@@ -118,8 +118,7 @@ def probed(probe_py, out):
     .csv)."""
 
     def call(flags: str, name: str = "probe"):
-        code, _ = probe_py(flags)
-        assert code == 0, code
+        assert probe_py(flags)[0] == 0
         tables = {table.facts["kind"]: table.rows for table in load(out / f"{name}.json").tables}
         return tables, read_table(out / f"{name}.csv")
 
