@@ -63,11 +63,12 @@ from nanostories.corpus.sources import (
     HEADERS,
     OOD,
     download,
+    ending_of,
     files_in,
     read_files,
 )
 from nanostories.corpus.spool import Spool, encode
-from nanostories.corpus.token_files import FORMAT, load_meta, load_stories, read_meta
+from nanostories.corpus.token_files import FORMAT, load_meta
 from nanostories.corpus.tokenizer import (
     END_OF_TEXT,
     GPT2_VOCAB_SIZE,
@@ -76,7 +77,6 @@ from nanostories.corpus.tokenizer import (
     gpt2,
     learn_bpe,
 )
-from nanostories.corpus.word_forms import language_warning
 from nanostories.files import set_aside, sha256_of
 
 SAMPLE_BYTES = 100_000_000  # training text from which the vocabulary is learned
@@ -97,19 +97,19 @@ def parse_args() -> argparse.Namespace:
         help="your stories: .txt, .json, .jsonl, .csv, .tsv, .gz, .parquet, folders",
     )
     held_out = parser.add_mutually_exclusive_group()
-    held_out.add_argument(
-        "--val", **files, help="validation stories (default: a share of the input)"
+    val_help = "validation stories (default: a share of the input)"
+    held_out.add_argument("--val", **files, help=val_help)
+    share_help = "share to hold out (default: 0.01, or more of few stories)"
+    held_out.add_argument("--val_share", type=share, help=share_help)
+    split_help = (
+        "what stands between stories in a .txt, beside <|endoftext|>: "
+        r"'\n\s*\n' is a blank line"
     )
-    held_out.add_argument(
-        "--val_share",
-        type=share,
-        help="share to hold out (default: 0.01, or more of few stories)",
-    )
-    split_help = "what stands between stories in a .txt, beside <|endoftext|>: "
-    split_help += r"'\n\s*\n' is a blank line"
     parser.add_argument("--split_on", type=pattern, metavar="PATTERN", help=split_help)
-    column_help = "of the stories in a table (default: text or story); of several"
-    column_help += " names, the first that a file has"
+    column_help = (
+        "of the stories in a table (default: text or story); of several names, the first that a"
+        " file has"
+    )
     parser.add_argument("--column", nargs="+", default=COLUMNS, metavar="NAME", help=column_help)
     headers_help = "with --input: add headers (of the rows, if any)"
     parser.add_argument("--headers", action="store_true", help=headers_help)
@@ -117,8 +117,10 @@ def parse_args() -> argparse.Namespace:
     sizes = f"257 (bytes and end of text) to {GPT2_VOCAB_SIZE}"
     size = number(int, lambda n: 257 <= n <= GPT2_VOCAB_SIZE, sizes)
     parser.add_argument("--vocab_size", type=size, help="default: 10000, or 4096 for builtin")
-    kinds_help = "the most frequent tokens of GPT-2's (default, for English), or a BPE learned from"
-    kinds_help += " the stories"
+    kinds_help = (
+        "the most frequent tokens of GPT-2's (default, for English), or a BPE learned from the"
+        " stories"
+    )
     parser.add_argument("--vocabulary", choices=("cut", "bpe"), help=kinds_help)
     model_help = "the one of a run, or of hf:ID-or-directory, instead"
     parser.add_argument("--vocabulary_of", metavar="MODEL", help=model_help)
@@ -131,41 +133,28 @@ def parse_args() -> argparse.Namespace:
     if args.corpus in BUILTIN and not args.stories:
         args.stories = 20_000
     args.name = args.name or args.corpus or ""
-    for is_made, message in mistakes(args):
-        if is_made:
-            parser.error(message)
+    refuse_contradictions(parser, args)
     return args
 
 
-def mistakes(args: argparse.Namespace) -> list[tuple[object, str]]:
-    """(whether it was made, what to say) of flags that contradict each other"""
+def refuse_contradictions(parser: Parser, args: argparse.Namespace) -> None:
+    """Exits where flags do not go together, or name is not a plain one."""
+    if args.corpus and (args.val or args.headers or args.split_on or args.column != COLUMNS):
+        parser.error("--val, --headers, --split_on and --column are for --input")
     files = args.input + args.val
-    has_text_files = any(
-        path.is_dir() or path.name.lower().endswith((".txt", ".txt.gz")) for path in files
-    )
-    with_headers = args.headers or args.corpus in HEADERS
-    name_rule = (
-        "must begin with a letter, a digit or _, and have only these, - and . (with --input it is"
-        " required)"
-    )
-    return [
-        (
-            args.corpus and (args.val or args.headers or args.split_on or args.column != COLUMNS),
-            "--val, --headers, --split_on and --column are for --input",
-        ),
-        (args.split_on and not has_text_files, "--split_on is for .txt files"),
-        (
-            args.vocabulary_of and (args.vocabulary or args.vocab_size),
-            "--vocabulary_of brings a whole vocabulary: leave out --vocabulary and --vocab_size",
-        ),
-        (args.stories and args.corpus not in BUILTIN, "--stories is for builtin corpora"),
-        (args.raw and with_headers, "--raw is for stories without headers"),
-        (
-            args.val_share and args.corpus in DOWNLOADS,
-            "--val_share is for corpora that have no validation stories",
-        ),
-        (not re.fullmatch(r"\w[\w.-]*", args.name), f"--name {name_rule}"),
-    ]
+    has_text_files = any(path.is_dir() or ending_of(path) == ".txt" for path in files)
+    if args.split_on and not has_text_files:
+        parser.error("--split_on is for .txt files")
+    if args.vocabulary_of and (args.vocabulary or args.vocab_size):
+        remedy = "leave out --vocabulary and --vocab_size"
+        parser.error(f"--vocabulary_of brings a whole vocabulary: {remedy}")
+    if args.stories and args.corpus not in BUILTIN:
+        parser.error("--stories is for builtin corpora")
+    if args.val_share and args.corpus in DOWNLOADS:
+        parser.error("--val_share is for corpora that have no validation stories")
+    if not re.fullmatch(r"\w[\w.-]*", args.name):
+        rule = "must begin with a letter, a digit or _, and have only these, - and ."
+        parser.error(f"--name {rule} (with --input it is required)")
 
 
 # ---- Read ----
@@ -182,38 +171,27 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
 
 
 def read_input(paths: list[Path], args: argparse.Namespace) -> Iterator[str]:
-    """The stories of all files. Prints how many each file has, how long they are, and how the first
-    one begins, as it may be in another encoding; of many files, only the fewest and the most. Warns
-    of a story that is far longer than most."""
-    lengths = {}  # characters of each story, by file
-    how = dict(split_on=args.split_on, headers=args.headers, columns=args.column)
-    for path in paths:
-        lengths[path] = array.array("Q")
-        for story in read_files([path], **how):
-            if not lengths[path]:
-                beginning = " ".join(story.split())[:40]
-            lengths[path].append(len(story))
+    """The stories of all files. Prints how many each of the first files has, and how the first one
+    begins, as it may be in another encoding. Warns of a story that is far longer than most."""
+    lengths = array.array("Q")  # characters of each story
+    longest = 0
+    for i, path in enumerate(paths):
+        n_before = len(lengths)
+        beginning = ""
+        stories = read_files(
+            [path], split_on=args.split_on, headers=args.headers, columns=args.column
+        )
+        for story in stories:
+            lengths.append(len(story))
+            beginning = beginning or " ".join(story.split())[:40]
+            if len(story) > longest:
+                longest = len(story)
+                longest_in = path
             yield story
-        if len(paths) > SHOWN_FILES:
-            continue
-        facts = ""
-        if lengths[path]:
-            median = int(np.median(lengths[path]))
-            facts = f", median {median:,} characters, longest {max(lengths[path]):,}"
-            facts += f"; first: {beginning} …"
-        tqdm.write(f"{path}: {len(lengths[path]):,} stories{facts}")
-    if len(paths) > SHOWN_FILES:
-        fewest = min(paths, key=lambda path: len(lengths[path]))
-        most = max(paths, key=lambda path: len(lengths[path]))
-        between = f"from {len(lengths[fewest]):,} ({fewest}) to {len(lengths[most]):,} ({most})"
-        tqdm.write(f"{len(paths)} files, with {between} stories each")
-    if not any(lengths.values()):
-        return
-    median = np.median(np.concatenate(list(lengths.values())))
-    long = [path for path in paths if max(lengths[path], default=0) > LONG_STORY * median]
-    if long:
-        others = f" and of {len(long) - 1} more files" if len(long) > 1 else ""
-        question = f"is the longest story of {long[0]}{others} a single one?"
+        if i < SHOWN_FILES:
+            tqdm.write(f"{path}: {len(lengths) - n_before:,} stories; first: {beginning} …")
+    if lengths and longest > LONG_STORY * np.median(lengths):
+        question = f"is the longest story of {longest_in} a single one?"
         tqdm.write(f"WARNING {question} For .txt files, see --split_on")
 
 
@@ -255,8 +233,8 @@ def clean_and_split(
 ) -> Iterator[tuple[str, str]]:
     """(split, text) of each story that is kept; counts those of CLEANING."""
     # Two stories are compared without their headers, by hashes of 64 bits, each of which takes 100
-    # bytes of memory in its set: of 3 million stories, two collide in 1 of 4e6 runs.
-    seen = {"train": set(), "val": set()}
+    # bytes of memory: of 3 million stories, two collide in 1 of 4e6 runs.
+    seen = {}  # hash -> the split of the first story that has it
     salt = (options.seed % 2**64).to_bytes(8, "big")
     # Validation stories come first, as they are dropped from train.
     val_texts = (("val", text) for text in val or ())
@@ -271,30 +249,17 @@ def clean_and_split(
             split = "val"
         words = " ".join(story.split())
         digest = hashlib.blake2b(words.encode(), digest_size=8, salt=salt).digest()
-        reason = reason_to_drop(story, digest, split, seen, options)
+        reason = reason_to_drop(story, split, seen.get(digest), options)
         if reason:
             counts[reason] += 1
             if reason == TRUNCATED and counts[reason] <= 3:
-                tqdm.write(f"dropped, as it does not end with a whole sentence: …{story[-50:]!r}")
+                problem = "as it does not end with a whole sentence (--raw keeps it)"
+                tqdm.write(f"dropped, {problem}: …{story[-50:]!r}")
             continue
-        seen[split].add(digest)
+        seen[digest] = split
         if options.headers == OOD and split == "train":
             text = str(instruct_headers.read(text).without_words_or_summary())
         yield split, text
-
-
-def with_val_mixed(texts: Iterable[tuple[str, str]], seed: int) -> Iterator[tuple[str, str]]:
-    """(split, text) of the training stories, then of the validation stories in random order: they
-    are of several files, and sample.py --eval takes the first."""
-    held_out = []
-    for split, text in texts:
-        if split == "val":
-            held_out.append(text)
-        else:
-            yield split, text
-    random.Random(seed).shuffle(held_out)
-    for text in held_out:
-        yield "val", text
 
 
 def clean_text(text: str, options: Options, counts: dict[str, int]) -> tuple[str, str]:
@@ -315,20 +280,19 @@ def clean_text(text: str, options: Options, counts: dict[str, int]) -> tuple[str
 
 
 def reason_to_drop(
-    story: str, digest: bytes, split: str, seen: dict[str, set], options: Options
+    story: str, split: str, split_of_copy: str | None, options: Options
 ) -> str | None:
-    """One of CLEANING; None for a story that is kept. seen: the digests of each split."""
+    """One of CLEANING; None for a story that is kept. split_of_copy: of the same story before, if
+    there was one."""
     if not story.strip():
         return NO_HEADER if options.headers else EMPTY
     if options.raw:
         return None
     if not COMPLETE.search(story[-16:]):  # the pattern looks at the end alone
         return TRUNCATED
-    if split == "train" and digest in seen["val"]:
+    if split == "train" and split_of_copy == "val":
         return IN_VALIDATION
-    if digest in seen["train"] or digest in seen["val"]:
-        return DUPLICATE
-    return None
+    return DUPLICATE if split_of_copy else None
 
 
 # ---- Learn the vocabulary, tokenize ----
@@ -360,36 +324,36 @@ def prepare(
     """
     parent = directory.parent
     parent.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryFile(dir=parent) as train_file,
-        tempfile.TemporaryFile(dir=parent) as val_file,
-    ):
-        spools = {"train": Spool(train_file), "val": Spool(val_file)}
-        counts = dict.fromkeys(CLEANING, 0)
-        texts = clean_and_split(train, val, options, counts)
-        if val is None and len(sources) > 1 and not options.raw:
-            texts = with_val_mixed(texts, options.seed)
-        for split, text in texts:
-            spools[split].add(text)
-        require_stories(spools, sources, counts)
-        tokenizer = options.vocabulary
-        if isinstance(tokenizer, str):
-            tokenizer = learn_vocabulary(spools["train"], options)
-            if tokenizer.vocab_size < options.vocab_size:
-                print(f"vocabulary: {tokenizer.vocab_size:,} ids; the stories need no more")
-        meta = {
-            "format": FORMAT,
-            "name": directory.name,
-            "source": sources,
-            "seed": options.seed,
-            "raw": options.raw,
-            "cleaning": counts,
-            "vocab_size": tokenizer.vocab_size,
-            "vocabulary": tokenizer.vocabulary,
-        }
-        if options.headers:
-            meta["headers"] = options.headers
-        write_corpus(directory, meta, spools, tokenizer)
+    spools = {"train": Spool(parent), "val": Spool(parent)}
+    counts = dict.fromkeys(CLEANING, 0)
+    held_out = []
+    for split, text in clean_and_split(train, val, options, counts):
+        if split == "val":
+            held_out.append(text)
+        else:
+            spools["train"].add(text)
+    if val is None and len(sources) > 1 and not options.raw:
+        # They are of several files, and sample.py --eval takes the first
+        random.Random(options.seed).shuffle(held_out)
+    for text in held_out:
+        spools["val"].add(text)
+    require_stories(spools, sources, counts)
+    tokenizer = options.vocabulary
+    if isinstance(tokenizer, str):
+        tokenizer = learn_vocabulary(spools["train"], options)
+    meta = {
+        "format": FORMAT,
+        "name": directory.name,
+        "source": sources,
+        "seed": options.seed,
+        "raw": options.raw,
+        "cleaning": counts,
+        "vocab_size": tokenizer.vocab_size,
+        "vocabulary": tokenizer.vocabulary,
+    }
+    if options.headers:
+        meta["headers"] = options.headers
+    write_corpus(directory, meta, spools, tokenizer)
 
 
 def require_stories(spools: dict[str, Spool], sources: list[str], counts: dict[str, int]) -> None:
@@ -402,14 +366,6 @@ def require_stories(spools: dict[str, Spool], sources: list[str], counts: dict[s
                 " some with --val; each must end with a whole sentence, and in a .txt"
                 f" {END_OF_TEXT} or --split_on must separate them"
             )
-
-
-def require_corpus(directory: Path) -> None:
-    """UserError if something else has the name."""
-    try:
-        read_meta(directory)
-    except UserError as error:
-        raise UserError(f"{error}; choose another --name, or move it away") from None
 
 
 def write_corpus(
@@ -461,33 +417,16 @@ def print_summary(directory: Path) -> None:
         sizes = [f"{split[unit]:,} {unit}" for unit in ("stories", "tokens", "bytes")]
         print(f"{name}: {', '.join(sizes)}")
     print(", ".join(f"{n:,} {outcome}" for outcome, n in meta["cleaning"].items() if n))
-    first = next(load_stories(directory, "train")[1])
-    print(f"the first story begins: {' '.join(first.split())[:80]}")
-    for warning in warnings(meta):
-        print(f"WARNING {warning}")
-    print(f"wrote {directory}; next: {next_command(directory, meta)}")
-
-
-def warnings(meta: dict) -> Iterator[str]:
     train = meta["splits"]["train"]
-    val = meta["splits"]["val"]
-    counts = meta["cleaning"]
-    bytes_per_story = train["bytes"] / train["stories"]
-    bytes_per_token = train["bytes"] / train["tokens"]
-    if not 250 < bytes_per_story < 6000:
+    per_story = train["bytes"] / train["stories"]
+    if not 250 < per_story < 6000:
         question = "is each one a story? For .txt files, see --split_on"
-        yield f"a story has {bytes_per_story:,.0f} bytes on average: {question}"
-    if counts[TRUNCATED] > 0.03 * counts["stories read"]:
-        reason = "as they do not end with a whole sentence; --raw keeps all"
-        yield f"{counts[TRUNCATED]:,} stories were dropped, {reason}"
-    n_stories = train["stories"] + val["stories"]
-    if val["stories"] < min(60, n_stories / 4):  # sample.py --eval 50
-        larger = min(0.5, 100 / n_stories)
-        remedy = f"hold out more, by --val_share {larger:.2g} or (with --input) --val"
-        yield f"only {val['stories']} validation stories: {remedy}"
-    if bytes_per_token < 3 and meta["vocab_size"] >= 4096:
+        print(f"WARNING a story has {per_story:,.0f} bytes on average: {question}")
+    per_token = train["bytes"] / train["tokens"]
+    if per_token < 3 and meta["vocab_size"] >= 4096:
         remedy = "try --vocabulary bpe"
-        yield f"a token holds {bytes_per_token:.1f} bytes on average (English: 4); {remedy}"
+        print(f"WARNING a token holds {per_token:.1f} bytes on average (English: 4); {remedy}")
+    print(f"wrote {directory}; next: {next_command(directory, meta)}")
 
 
 def next_command(directory: Path, meta: dict) -> str:
@@ -553,21 +492,12 @@ def main() -> None:
         args.input = files_in(args.input)
         args.val = files_in(args.val)
         # First what may be refused, as a download takes long
-        if os.path.lexists(directory):
-            require_corpus(directory)
+        if os.path.lexists(directory) and not (directory / "meta.json").exists():
+            raise UserError(f"{directory} is no corpus; choose another --name, or move it away")
         options = options_of(args)
         sources, train, val = read(args)
         prepare(directory, sources, train, val, options)
         print_summary(directory)
-        if args.split_on and not args.val:
-            remedy = "for the loss on unseen texts, give whole ones by --val"
-            print(f"Pieces of one text may be in both splits; {remedy}")
-        if args.headers:
-            rows = 'rows without "words" of their own, if any,'
-            consequence = f"{rows} get only those in English lists"
-            warning = language_warning(load_stories(directory, "val")[1], consequence)
-            if warning:
-                print(f"WARNING {warning}")
 
 
 if __name__ == "__main__":

@@ -42,8 +42,7 @@ DOWNLOADS = {
     "instruct": INSTRUCT,
     "instruct-ood": INSTRUCT,
 }
-PLAIN_ENDINGS = (".txt", ".jsonl", ".json", ".csv", ".tsv")
-ENDINGS = (*PLAIN_ENDINGS, *(ending + ".gz" for ending in PLAIN_ENDINGS), ".parquet")
+ENDINGS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 CONVERT = (
     "convert it, as in iconv -f CP1252 -t UTF-8 OLD.txt > NEW.txt (CP1250 for Czech or Polish,"
     " CP1251 for Russian, CP1253 for Greek, CP1254 for Turkish)"
@@ -70,8 +69,8 @@ def download(corpus: str) -> tuple[list[str], Iterator[str], Iterator[str]]:
     if train_pattern.endswith(".parquet"):
         pyarrow_parquet()  # before the download, which is large
     directory = from_hub(repository, [train_pattern, val_pattern], kind="dataset")
-    train_files = downloaded_files(directory, train_pattern)
-    val_files = downloaded_files(directory, val_pattern)
+    train_files = sorted(directory.glob(train_pattern))
+    val_files = sorted(directory.glob(val_pattern))
     train = read_files(train_files, errors="replace")
     val = read_files(val_files, errors="replace")
     if corpus == "tinystories-clean":
@@ -85,16 +84,12 @@ def download(corpus: str) -> tuple[list[str], Iterator[str], Iterator[str]]:
     return addresses, train, val
 
 
-def downloaded_files(directory: Path, pattern: str) -> list[Path]:
-    files = sorted(directory.glob(pattern))
-    # Without a network the cache may hold only some of them: -of-00007 is how many there are.
-    name = files[0].name if files else ""
-    if not files or ("-of-" in name and f"-of-{len(files):05}" not in name):
-        raise UserError(f"{directory}: not all files {pattern} are here; run again to resume")
-    return files
-
-
 # ---- Files ----
+def ending_of(path: Path) -> str:
+    """.csv of tales.csv, of tales.csv.gz and of TALES.CSV"""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
 def files_in(paths: Iterable[Path]) -> list[Path]:
     """Each folder is replaced by the files below it that we can read. UserError if it has none."""
     files = []
@@ -102,16 +97,15 @@ def files_in(paths: Iterable[Path]) -> list[Path]:
         if not path.is_dir():
             files.append(path)
             continue
-        found = [file for file in sorted(path.rglob("*")) if may_have_stories(file)]
+        found = []
+        for file in sorted(path.rglob("*")):
+            is_hidden = file.name.startswith(".")  # such as a Mac's ._tales.txt
+            if ending_of(file) in ENDINGS and file.is_file() and not is_hidden:
+                found.append(file)
         if not found:
             raise UserError(f"{path}: no file in it ends in {', '.join(ENDINGS)}")
         files += found
     return files
-
-
-def may_have_stories(path: Path) -> bool:
-    is_hidden = path.name.startswith(".")  # such as a Mac's ._tales.txt
-    return path.name.lower().endswith(ENDINGS) and path.is_file() and not is_hidden
 
 
 def read_files(
@@ -121,7 +115,7 @@ def read_files(
     headers: bool = False,
     columns: Sequence[str] = COLUMNS,
 ) -> Iterator[str]:
-    """The text of every story in files that end in ENDINGS (.gz: compressed).
+    """The text of every story in files that end in ENDINGS, perhaps with .gz.
 
     split_on: in a .txt, what stands between stories, beside <|endoftext|>. errors: bytes of a .txt
     that are not UTF-8 are a UserError ("strict"), or become U+FFFD ("replace"). headers: with the
@@ -129,17 +123,17 @@ def read_files(
     the stories' column; of those that a row has, the first counts.
     """
     for path in paths:
-        name = path.name.lower().removesuffix(".gz")
-        if name.endswith(".txt"):
+        ending = ending_of(path)
+        if ending == ".txt":
             yield from text_stories(path, errors, split_on)
             continue
-        if name.endswith(".jsonl"):
+        if ending == ".jsonl":
             rows = json_rows(path)
-        elif name.endswith(".json"):
+        elif ending == ".json":
             rows = json_array(path)
-        elif name.endswith((".csv", ".tsv")):
-            rows = csv_rows(path)
-        elif name.endswith(".parquet"):
+        elif ending in (".csv", ".tsv"):
+            rows = csv_rows(path, ending)
+        elif ending == ".parquet":
             rows = parquet_rows(path, columns)
         else:
             raise UserError(f"{path}: unknown format; its name must end in {', '.join(ENDINGS)}")
@@ -169,15 +163,10 @@ def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[s
         with open_file(path, "rt", encoding=encoding, errors=errors, newline="") as file:
             # Blocks grow with the rest: otherwise a long line takes n² time.
             while block := file.read(max(1 << 20, len(rest))):
-                if block.count("\0") > len(block) / 10:
-                    remedy = "perhaps iconv -f UTF-16LE -t UTF-8 OLD.txt > NEW.txt converts it"
-                    raise UserError(f"{path}: full of NUL characters; {remedy}")
                 *complete, rest = (rest + block).split(separator)
                 yield from complete
     except UnicodeDecodeError:
-        if is_utf16:
-            raise UserError(f"{path}: broken UTF-16; save it again, as UTF-8") from None
-        raise UserError(f"{path}: not UTF-8 text, {first_bad_byte(path)}; {CONVERT}") from None
+        raise UserError(f"{path}: not UTF-8 text, nor UTF-16 with its mark; {CONVERT}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         remedy = "download or compress it again"
         raise UserError(f"{path}: broken gzip ({error}); {remedy}") from None
@@ -185,47 +174,35 @@ def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[s
         yield rest
 
 
-def first_bad_byte(path: Path) -> str:
-    open_file = gzip.open if path.suffix.lower() == ".gz" else open
-    with open_file(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                return f"line {number:,}, byte {error.start + 1:,} of it"
-
-
-def json_rows(path: Path) -> Iterator[tuple[str, dict]]:
-    """("line 7", the object in that line)"""
+def json_rows(path: Path) -> Iterator[dict]:
     for number, line in enumerate(split_file(path, "\n"), 1):
         if line.strip():
             try:
                 row = json.loads(line)
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 raise UserError(f"{path}: line {number} is not JSON ({error})") from None
-            yield f"line {number}", row
+            yield row
 
 
-def json_array(path: Path) -> Iterator[tuple[str, dict]]:
-    """("item 7", that item of the one array in the file), as in TinyStories_all_data"""
+def json_array(path: Path) -> list[dict]:
+    """The items of the one array in the file, as in TinyStories_all_data"""
     try:
         items = json.loads("\n".join(split_file(path, "\n")))
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{path}: not JSON ({error}); one object a line is .jsonl") from None
     if not isinstance(items, list):
         raise UserError(f'{path}: not an array of objects, such as [{{"text": "A fox ran…"}}]')
-    for number, item in enumerate(items, 1):
-        yield f"item {number}", item
+    return items
 
 
-def csv_rows(path: Path) -> Iterator[tuple[str, dict]]:
-    """("row 7", its cells by the names in the first line), separated by commas, semicolons or
-    tabs. UserError if a row has more cells, as a comma of its story may have cut it."""
+def csv_rows(path: Path, ending: str) -> Iterator[dict]:
+    """Cells by the names in the first line, separated by commas, semicolons or tabs. UserError if a
+    row has more cells, as a comma of its story may have cut it."""
     # Lines end where the file says, also inside quotes.
     lines = (line + "\n" for line in split_file(path, "\n"))
     names = next(lines, "")
     delimiter = max(",;\t", key=names.count)
-    if path.name.lower().removesuffix(".gz").endswith(".tsv"):  # perhaps of one column
+    if ending == ".tsv":  # perhaps of one column
         delimiter = "\t"
     rows = csv.DictReader(itertools.chain([names], lines), delimiter=delimiter)
     try:
@@ -233,21 +210,19 @@ def csv_rows(path: Path) -> Iterator[tuple[str, dict]]:
             if any(row.get(None, [])):
                 problem = f"row {number} has more cells than the first line"
                 raise UserError(f"{path}: {problem}; cells that contain {delimiter!r} need quotes")
-            yield f"row {number}", row
+            yield row
     except csv.Error as error:  # such as a cell of more than 131,072 characters
         raise UserError(f"{path}: not CSV that can be read ({error})") from None
 
 
-def parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, dict]]:
-    """("row 7", those of its columns that we know, and these)"""
+def parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[dict]:
+    """With those of its columns that we know, and these."""
     parquet = pyarrow_parquet()
     try:
         file = parquet.ParquetFile(path)
         read = {*FIELDS, *columns} & set(file.schema_arrow.names)
-        batches = file.iter_batches(columns=sorted(read))
-        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
-        for number, row in enumerate(rows, 1):
-            yield f"row {number}", row
+        for batch in file.iter_batches(columns=sorted(read)):
+            yield from batch.to_pylist()
     except (ValueError, OSError) as error:  # pyarrow's
         raise UserError(f"{path}: broken parquet ({error}); download it again") from None
 
@@ -261,21 +236,16 @@ def pyarrow_parquet():
 
 
 def stories_of_rows(
-    path: Path, rows: Iterable[tuple[str, dict]], headers: bool, columns: Sequence[str]
+    path: Path, rows: Iterable[dict], headers: bool, columns: Sequence[str]
 ) -> Iterator[str]:
-    for place, row in rows:
-        problem = ""
-        if not isinstance(row, dict):
-            problem = 'it must be such as {"text": "A fox ran…", "words": ["fox"]}'
-        else:
-            name = next((name for name in columns if name in row), None)
-            if not name:
-                problem = f"no {' or '.join(columns)} in its columns {', '.join(filter(None, row))}"
-            elif not isinstance(row[name], str | None):
-                problem = f"its column {name} has {row[name]!r}, which is not text"
-        if problem:
-            remedy = "--column takes the right name, or one for each kind of file"
-            raise UserError(f"{path}: no story in {place}: {problem}; {remedy}")
+    for number, row in enumerate(rows, 1):
+        there = list(row) if isinstance(row, dict) else []
+        name = next((name for name in columns if name in there), None)
+        if name is None or not isinstance(row[name], str | None):
+            raise UserError(
+                f"{path}: no story under {' or '.join(columns)}, as a text, in row {number}, which"
+                f" has {there}: --column takes the right name, or one for each kind of file"
+            )
         story = row[name] or ""
         if headers:
             story = add_header_of_row(story, row)

@@ -8,9 +8,10 @@ threads.
 import array
 import itertools
 import os
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import BinaryIO
+from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
@@ -22,10 +23,10 @@ STORIES_PER_CALL = 256  # enough to keep a thread busy
 
 
 class Spool:
-    """Stories in a file, in the order in which they were added."""
+    """Stories in a temporary file, in the order in which they were added."""
 
-    def __init__(self, file: BinaryIO):
-        self.file = file
+    def __init__(self, directory: Path):
+        self.file = tempfile.TemporaryFile(dir=directory)
         self.lengths = array.array("Q")  # of each story, in bytes
 
     def add(self, story: str) -> None:

@@ -5,7 +5,7 @@ vocabulary, and for each split the number of stories, tokens and bytes and the S
 >>> meta, tokens = load_meta_and_tokens("data/builtin", "train")
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,46 +24,39 @@ def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
     command that makes it.
 
     Tokens are (tokens,) uint16, memory-mapped: the stories one after another, each followed by
-    <|endoftext|>. The size of every .bin is checked, and the checksum of those that are read.
+    <|endoftext|>.
     """
     directory = Path(directory)
-    try:
-        meta = read_meta(directory)
-        check_tokens(directory, meta, splits)
-    except UserError as error:
-        is_known = directory.name in CORPORA
-        source = directory.name if is_known else f"--input FILE --name {directory.name}"
-        command = f"python prepare.py {source} --data_dir {directory.parent}"
-        raise UserError(f"{error}; to make it: {command}") from None
-    paths = [directory / f"{split}.bin" for split in splits]
-    return meta, *(np.memmap(path, dtype="<u2", mode="r") for path in paths)
+    meta = load_meta(directory)
+    tokens = []
+    for split in splits:
+        path = directory / f"{split}.bin"
+        if not path.exists() or sha256_of(path) != meta["splits"][split]["sha256"]:
+            problem = "missing, or without the checksum that meta.json gives"
+            raise UserError(f"{path}: {problem}; {how_to_make(directory)}")
+        tokens.append(np.memmap(path, dtype="<u2", mode="r"))
+    return meta, *tokens
 
 
-def read_meta(directory: Path) -> dict:
+def load_meta(directory: str | Path) -> dict:
     """UserError if the directory is not a corpus."""
+    directory = Path(directory)
     path = directory / "meta.json"
     if not path.exists():
         others = sorted(path.parent.name for path in directory.parent.glob("*/meta.json"))
         names = ", ".join(others) or "none"
-        raise UserError(f"{directory}: not a corpus (in {directory.parent}: {names})")
+        problem = f"not a corpus (in {directory.parent}: {names})"
+        raise UserError(f"{directory}: {problem}; {how_to_make(directory)}")
     meta = read_json(path)
-    if meta.get("format") != FORMAT or "splits" not in meta:
-        raise UserError(f"{path}: not in format {FORMAT} of prepare.py")
+    if meta.get("format") != FORMAT:
+        raise UserError(f"{path}: not in format {FORMAT} of prepare.py; {how_to_make(directory)}")
     return meta
 
 
-def check_tokens(directory: Path, meta: dict, to_read: Collection[str]) -> None:
-    for split, expected in meta["splits"].items():
-        path = directory / f"{split}.bin"
-        n_bytes = 2 * expected["tokens"]
-        if not path.exists() or path.stat().st_size != n_bytes:
-            raise UserError(f"{path}: missing, or not {n_bytes:,} bytes long")
-        if split in to_read and sha256_of(path) != expected["sha256"]:
-            raise UserError(f"{path}: does not have the checksum that meta.json gives")
-
-
-def load_meta(directory: str | Path) -> dict:
-    return load_meta_and_tokens(directory)[0]
+def how_to_make(directory: Path) -> str:
+    is_known = directory.name in CORPORA
+    source = directory.name if is_known else f"--input FILE --name {directory.name}"
+    return f"to make it: python prepare.py {source} --data_dir {directory.parent}"
 
 
 def load_stories(directory: str | Path, split: str) -> tuple[dict, Iterator[str]]:

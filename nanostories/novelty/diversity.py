@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nanostories.cli import UserError
-from nanostories.corpus.token_files import read_meta, stories_of
+from nanostories.corpus.token_files import load_meta, stories_of
 from nanostories.corpus.word_forms import SPEECH
 from nanostories.novelty.histograms import histograms
 from nanostories.novelty.intervals import ClusteredValues, Metric
@@ -49,7 +49,7 @@ def diversity(directories: Sequence[Path]) -> tuple[list[Table], Figure]:
         row = {"data": name, "training stories": len(stories)}
         for k in (1, 2, PASSAGE):
             row[f"distinct {k}-grams"] = count_distinct(corpus.stream.ids[:n], k) / n
-        sizes.append(row | read_meta(Path(name))["cleaning"])
+        sizes.append(row | load_meta(name)["cleaning"])
         spelling = list(corpus.vocabulary)
         begins = collections.Counter(tuple(story[:PASSAGE].tolist()) for story in stories)
         for opening, count in begins.most_common(OPENINGS):
