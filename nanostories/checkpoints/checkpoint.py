@@ -6,13 +6,10 @@ step-1000/ckpt.pt along the way.
 """
 
 import io
-import math
 import pickle
-import sys
 import zipfile
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
@@ -20,9 +17,6 @@ from nanostories.cli import UserError
 from nanostories.files import read_json, write_bytes
 
 # torch takes seconds to import, and listing runs needs none of it: only functions import it.
-if TYPE_CHECKING:
-    from model import GPTNeo
-
 CHECKPOINT_FORMAT = 6
 # What readers raise for files that are damaged, or hold anything but plain tensors.
 UNREADABLE = (
@@ -53,9 +47,7 @@ def load_tensors(path: Path) -> dict:
                 raise zipfile.BadZipFile
         return dict(torch.load(path, map_location="cpu", weights_only=True))
     except UNREADABLE as error:
-        reason = "cut short, damaged, of a torch before 1.6, or with code in it"
-        if isinstance(error, PermissionError):
-            reason = "permission denied"
+        reason = "cut short, damaged, of a torch before 1.6, with code in it, or not yours to read"
         raise UserError(f"{path}: not a readable weights file ({reason})") from error
 
 
@@ -69,8 +61,7 @@ def checkpoint_file(path: str | Path) -> Path:
 
 
 def load_checkpoint(path: str | Path) -> dict:
-    """A checkpoint of train.py, as `checkpoint_file` finds it. Prints a line if a run has lost its
-    best.pt."""
+    """A checkpoint of train.py, as `checkpoint_file` finds it."""
     run = Path(path)
     path = checkpoint_file(run)
     if not path.is_file():
@@ -85,10 +76,6 @@ def load_checkpoint(path: str | Path) -> dict:
         raise UserError(
             f"{path}: not of format {CHECKPOINT_FORMAT}, which this version reads; train it again"
         )
-    # best.pt and kept checkpoints have no optimizers; a run without an evaluation has no best.pt
-    is_last = path != run and "optimizers" in checkpoint
-    if is_last and math.isfinite(checkpoint["best_val_loss"]):
-        print(f"{run}: its best.pt is gone; its last weights are read, ckpt.pt", file=sys.stderr)
     return checkpoint
 
 
@@ -101,8 +88,8 @@ def save_checkpoint(path: Path, checkpoint: dict) -> None:
     write_bytes(path, buffer.getbuffer())
 
 
-def weights_identity(model: "GPTNeo") -> str:
-    """Tells these weights from others of the same name."""
+def weights_identity(model) -> str:
+    """Tells the weights of a GPTNeo from others of the same name."""
     # on the CPU, as Macs' GPUs have no float64; nine digits, as threads may sum in another order
     weights = [weight.detach().cpu().double() for weight in model.parameters()]
     return f"{sum(weight.abs().sum().item() for weight in weights):.9e}"
@@ -112,7 +99,7 @@ def identity_of_checkpoint(path: str | Path) -> str:
     return weights_identity(from_checkpoint(load_checkpoint(path)))
 
 
-def from_checkpoint(checkpoint: dict) -> "GPTNeo":
+def from_checkpoint(checkpoint: dict):
     """The model of a checkpoint, in eval mode."""
     from model import GPTNeoConfig
     from nanostories.variants import MODELS
@@ -141,10 +128,9 @@ def runs_below(directory: str | Path) -> list[Path]:
 def kept_checkpoints(run: str | Path) -> dict[int, Path]:
     """{step: directory} of the weights that train.py --keep_checkpoints kept, in order of steps."""
     kept = {}
-    for path in Path(run).glob("step-*/ckpt.pt"):
+    for path in Path(run).glob("step-[0-9]*/ckpt.pt"):
         step = path.parent.name.removeprefix("step-")
-        if step.isdecimal():
-            kept[int(step)] = path.parent
+        kept[int(step)] = path.parent
     return dict(sorted(kept.items()))
 
 

@@ -10,6 +10,7 @@ message names the setting.
 """
 
 import contextlib
+import json
 import re
 from pathlib import Path
 
@@ -20,7 +21,14 @@ from torch import Tensor
 from model import GPTNeo, GPTNeoConfig
 from nanostories.checkpoints.checkpoint import from_checkpoint, load_checkpoint, load_tensors
 from nanostories.cli import UserError
-from nanostories.corpus.tokenizer import BPE_PATTERN, END_OF_TEXT, GPT2_PATTERN, Tokenizer, gpt2
+from nanostories.corpus.tokenizer import (
+    BPE_PATTERN,
+    END_OF_TEXT,
+    GPT2_PATTERN,
+    Tokenizer,
+    gpt2,
+    word_splitter,
+)
 from nanostories.files import read_json, write_bytes, write_json
 from nanostories.hub import from_hub
 
@@ -106,12 +114,11 @@ def alternating_layers(n_layer: int) -> list[str]:
 
 def require_alternating(hf_config: dict) -> None:
     """UserError unless every second layer of a GPT-Neo is local."""
-    attention_types = hf_config.get("attention_types")
+    attention_types = hf_config.get("attention_types") or []
     layers = []
-    with contextlib.suppress(TypeError, ValueError):
-        # [["global", "local"], 2] stands for global, local, global, local.
-        for kinds, times in attention_types:
-            layers += kinds * times
+    # [["global", "local"], 2] stands for global, local, global, local.
+    for kinds, times in attention_types:
+        layers += kinds * times
     if layers != alternating_layers(hf_config["num_layers"]):
         known = "model.py has alternating global and local layers only"
         raise UserError(f"attention_types is {attention_types!r}; {known}")
@@ -162,20 +169,10 @@ def config_to_hf(config: GPTNeoConfig) -> dict:
 
 # ---- Weights ----
 # Our names -> theirs. GPT-2 keeps q, k and v in one matrix, as we do; GPT-Neo has one for each.
-HF_NAMES = {
-    "gpt_neo": {
-        "blocks": "h",
-        "attention_out": "attn.attention.out_proj",
-        "mlp_in": "mlp.c_fc",
-        "mlp_out": "mlp.c_proj",
-    },
-    "gpt2": {
-        "blocks": "h",
-        "qkv": "attn.c_attn",
-        "attention_out": "attn.c_proj",
-        "mlp_in": "mlp.c_fc",
-        "mlp_out": "mlp.c_proj",
-    },
+HF_NAMES = {"blocks": "h", "mlp_in": "mlp.c_fc", "mlp_out": "mlp.c_proj"}
+HF_ATTENTION_NAMES = {
+    "gpt_neo": {"attention_out": "attn.attention.out_proj"},
+    "gpt2": {"attention_out": "attn.c_proj", "qkv": "attn.c_attn"},
 }
 # Buffers that old versions of transformers saved as well: the causal mask and its minus infinity.
 HF_MASKS = re.compile(r"h\.\d+\.attn\.(attention\.)?(masked_)?bias")
@@ -184,7 +181,7 @@ HF_MASKS = re.compile(r"h\.\d+\.attn\.(attention\.)?(masked_)?bias")
 def hf_tensors(model: GPTNeo) -> dict[str, Tensor]:
     """Our weights by their names in transformers, as views: copying into them loads the model."""
     model_type = model_type_of(model.config)
-    names = HF_NAMES[model_type]
+    names = HF_NAMES | HF_ATTENTION_NAMES[model_type]
     tensors = {}
     for our_name, tensor in model.named_parameters():
         name = ".".join(names.get(part, part) for part in our_name.split("."))
@@ -271,46 +268,18 @@ def save_hf(
 
 # ---- The tokenizer's files ----
 def tokenizer_json(tokenizer: Tokenizer) -> dict:
-    tokens = tokenizer.vocabulary["tokens"]
-    pattern = tokenizer.vocabulary["pattern"]
-    end_of_text = {
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-        "id": tokenizer.end_of_text,
-        "content": END_OF_TEXT,
-    }
-    # Spells bytes as characters; with use_regex, it also splits by GPT-2's pattern.
-    byte_level = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": True,
-    }
-    pre_tokenizer = byte_level
-    if pattern != GPT2_PATTERN:
-        split = {
-            "type": "Split",
-            "pattern": {"Regex": pattern},
-            "behavior": "Isolated",
-            "invert": False,
-        }
-        steps = [split, {**byte_level, "use_regex": False}]
-        pre_tokenizer = {"type": "Sequence", "pretokenizers": steps}
-    vocab = {token: i for i, token in enumerate([*tokens, END_OF_TEXT])}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [end_of_text],
-        "normalizer": None,
-        "pre_tokenizer": pre_tokenizer,
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": {"type": "BPE", "vocab": vocab, "merges": tokenizer.merges()},
-    }
+    """As the package tokenizers writes it."""
+    import tokenizers
+
+    tokens = [*tokenizer.vocabulary["tokens"], END_OF_TEXT]
+    ids = {token: i for i, token in enumerate(tokens)}
+    theirs = tokenizers.Tokenizer(tokenizers.models.BPE(ids, merges=[]))
+    theirs.add_special_tokens([END_OF_TEXT])
+    theirs.pre_tokenizer = word_splitter(tokenizer.vocabulary["pattern"])
+    theirs.decoder = tokenizers.decoders.ByteLevel()
+    facts = json.loads(theirs.to_str())
+    facts["model"]["merges"] = tokenizer.merges()  # older versions read no pairs
+    return facts
 
 
 def essentials(facts: dict) -> tuple:

@@ -7,6 +7,7 @@ need, or one that is learned from the stories, in any language.
 """
 
 import functools
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from importlib import metadata
@@ -29,11 +30,11 @@ GPT2_PATTERN = (
 BPE_PATTERN = GPT2_PATTERN.replace(r"\p{L}", r"\p{L}\p{M}")
 # How GPT-2's files spell a token: printable bytes as themselves, the others as the characters from
 # 256 on.
-PRINTABLE = [byte for byte in range(256) if chr(byte).isprintable() and chr(byte) != " "]
-OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
-SPELLING = {byte: chr(byte) for byte in PRINTABLE}
-for i, byte in enumerate(OTHERS):
-    SPELLING[byte] = chr(256 + i)
+others = itertools.count(256)
+SPELLING = {}
+for byte in range(256):
+    is_printable = chr(byte).isprintable() and chr(byte) != " "
+    SPELLING[byte] = chr(byte if is_printable else next(others))
 BYTES = {character: byte for byte, character in SPELLING.items()}
 
 
@@ -162,14 +163,22 @@ def cut(counts: np.ndarray, vocab_size: int) -> Tokenizer:
 def learn_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """A byte-level BPE of `vocab_size` ids: the most frequent pair of tokens becomes the next
     token, again and again. Fewer ids if no pair occurs twice any more."""
-    import tokenizers  # here, as only learning needs it
-    from tokenizers import pre_tokenizers
+    import tokenizers  # here, as sampling does not need it
 
-    words = pre_tokenizers.Split(tokenizers.Regex(BPE_PATTERN), "isolated")
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     learner = tokenizers.ByteLevelBPETokenizer()
-    learner.pre_tokenizer = pre_tokenizers.Sequence([words, byte_level])
+    learner.pre_tokenizer = word_splitter(BPE_PATTERN)
     # Progress would be empty lines where there is no terminal.
     learner.train_from_iterator(texts, vocab_size - 1, min_frequency=2, show_progress=False)
     ids = learner.get_vocab()
     return Tokenizer(sorted(ids, key=ids.get), BPE_PATTERN)
+
+
+def word_splitter(pattern: str):
+    """For the package tokenizers: splits a text into words, and spells these by bytes."""
+    from tokenizers import Regex, pre_tokenizers
+
+    if pattern == GPT2_PATTERN:  # its own name for it
+        return pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = pre_tokenizers.Split(Regex(pattern), "isolated")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([words, byte_level])
