@@ -30,7 +30,7 @@ from nanostories.corpus.word_forms import (
     ends_badly,
     has_sentence,
     is_nearest,
-    language_warning,
+    looks_english,
     uses_word,
 )
 from nanostories.generation.samples_file import read_rows, run_of_samples
@@ -184,8 +184,10 @@ def main() -> None:
         # words first; the runs next to each other
         measured.sort(key=lambda row: row["measure"], reverse=True)
         stories = (row["completion"] for row in itertools.chain(*sets.values()))
-        note = language_warning(stories, "words and summaries are found by English forms alone")
-        warnings = [note] if note else []
+        warnings = []
+        if not looks_english(stories):
+            consequence = "words and summaries are found by English forms alone"
+            warnings.append(f"these stories do not look English: {consequence}")
         formats = dict.fromkeys(("share", "true stories", "other prompts"), ".1%")
         facts = {"kind": "instructions"}
         table = Table("Instructions followed", measured, formats, facts=facts)

@@ -92,10 +92,9 @@ def base_forms() -> dict[str, tuple[str, str]]:
     """Word form -> (part of speech, base form), where there is only one reading: not "light",
     "broken" or "lay"."""
     readings = collections.defaultdict(set)
-    for noun in NOUNS:
-        readings[noun].add(("noun", noun))
-    for adjective in ADJECTIVES:
-        readings[adjective].add(("adjective", adjective))
+    for part_of_speech in ("noun", "adjective"):
+        for word in WORDS[part_of_speech]:
+            readings[word].add((part_of_speech, word))
     # These are in every story and say nothing about it.
     for verb in set(VERBS) - {"be", "have", "do", "say"}:
         for form in verb_forms(verb):

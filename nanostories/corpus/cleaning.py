@@ -69,14 +69,11 @@ def repair_mojibake(match: re.Match) -> str:
 def clean(text: str) -> tuple[str, bool]:
     """(the story without mojibake, \\r, and white space around it and at line ends; whether
     mojibake was repaired)"""
-    n_repaired = 0
-    if "&" in text:
-        text, n_repaired = ENTITY.subn(lambda match: html.unescape(match[0]), text)
+    text, n_repaired = ENTITY.subn(lambda match: html.unescape(match[0]), text)
     if not text.isascii():
         text, n = MOJIBAKE.subn(repair_mojibake, text)
         n_repaired += n
         text = unicodedata.normalize("NFC", text)  # a letter and its accent are one character
     text = text.strip().replace("\r\n", "\n").replace("\r", "\n")
-    if " \n" in text or "\t\n" in text:
-        text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
+    text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
     return text, n_repaired > 0

@@ -173,9 +173,8 @@ def story_tokens(tokens: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
         is_marker &= tokens[i : i + n_places] == token
     starts = np.flatnonzero(is_marker) + len(marker)
     ends = np.append(np.flatnonzero(tokens == tokenizer.end_of_text), len(tokens))
-    # A second "Story:" is part of the story.
-    stories, first = np.unique(np.searchsorted(ends, starts), return_index=True)
     is_story = np.zeros(len(tokens), dtype=bool)
-    for start, end in zip(starts[first], ends[stories]):
+    # A second "Story:" marks a part of the story once more.
+    for start, end in zip(starts, ends[np.searchsorted(ends, starts)]):
         is_story[start : end + 1] = True
     return is_story

@@ -78,13 +78,6 @@ def looks_english(texts: Iterable[str]) -> bool:
     return sum(word in STOP_WORDS for word in words) >= len(words) / 4
 
 
-def language_warning(texts: Iterable[str], consequence: str) -> str:
-    """ "" for English texts."""
-    if looks_english(texts):
-        return ""
-    return f"these stories do not look English: {consequence}"
-
-
 # ---- Which summary fits a story ----
 KNOWN_WORDS = (*VERBS, *ADJECTIVES, *NOUNS)
 BASE_FORMS = {}  # a form of several words counts as that of the last
