@@ -20,7 +20,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import random
 import re
 import shlex
@@ -492,7 +491,7 @@ def main() -> None:
         args.input = files_in(args.input)
         args.val = files_in(args.val)
         # First what may be refused, as a download takes long
-        if os.path.lexists(directory) and not (directory / "meta.json").exists():
+        if directory.exists() and not (directory / "meta.json").exists():
             raise UserError(f"{directory} is no corpus; choose another --name, or move it away")
         options = options_of(args)
         sources, train, val = read(args)

@@ -128,9 +128,10 @@ def runs_below(directory: str | Path) -> list[Path]:
 def kept_checkpoints(run: str | Path) -> dict[int, Path]:
     """{step: directory} of the weights that train.py --keep_checkpoints kept, in order of steps."""
     kept = {}
-    for path in Path(run).glob("step-[0-9]*/ckpt.pt"):
+    for path in Path(run).glob("step-*/ckpt.pt"):
         step = path.parent.name.removeprefix("step-")
-        kept[int(step)] = path.parent
+        if step.isdecimal():
+            kept[int(step)] = path.parent
     return dict(sorted(kept.items()))
 
 

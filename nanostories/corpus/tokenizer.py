@@ -117,9 +117,7 @@ def gpt2() -> Tokenizer:
 
 # ---- GPT-2's, cut ----
 def merged_from(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
-    """The two tokens that BPE joins last to make `token`; none for a single byte."""
-    if len(token) == 1:
-        return []
+    """The two tokens that BPE joins last to make `token`, which has more than one byte."""
     parts = [bytes([byte]) for byte in token]
     while len(parts) > 2:
         # Apply the earliest merge that is possible, as the encoder would.
