@@ -45,10 +45,9 @@ def write_parquet(path: Path, stories: list[str | None], field: str = "text") ->
 codecs.register_error("keep", lambda error: (chr(error.object[error.start]), error.end))
 
 
-def misread(text: str, errors: str = "keep") -> str:
-    """UTF-8 read as cp1252, by Python's own tables; what cp1252 leaves undefined is kept, ignored
-    or replaced."""
-    return text.encode().decode("cp1252", errors)
+def misread(text: str) -> str:
+    """UTF-8 read as cp1252, by Python's own tables; what cp1252 leaves undefined is kept."""
+    return text.encode().decode("cp1252", "keep")
 
 
 def run_prepare(*args) -> None:
@@ -62,11 +61,19 @@ def stories_in(directory: Path, split: str) -> list[str]:
     """The stories in a .bin, by tokenizers and numpy alone."""
     meta = json.loads((directory / "meta.json").read_text())
     ids = np.fromfile(directory / f"{split}.bin", dtype="<u2")
-    assert ids[-1] == meta["vocab_size"] - 1  # every story ends
     ends = np.flatnonzero(ids == meta["vocab_size"] - 1)
-    tokens, decoder = meta["vocabulary"]["tokens"], tokenizers.decoders.ByteLevel()
-    bounds = zip([0, *(ends[:-1] + 1)], ends, strict=True)
-    return [decoder.decode([tokens[i] for i in ids[start:end]]) for start, end in bounds]
+    *pieces, rest = np.split(ids, ends + 1)
+    assert not len(rest)  # every story ends
+    tokens = meta["vocabulary"]["tokens"]
+    decoder = tokenizers.decoders.ByteLevel()
+    return [decoder.decode([tokens[i] for i in piece[:-1]]) for piece in pieces]
+
+
+def prepared_stories(data_dir: Path, source: Path, *flags) -> list[str]:
+    """Of both splits, sorted, by the command line."""
+    to = ("--name", "x", "--vocab_size", 300, "--data_dir", data_dir)
+    run_prepare("--input", source, *flags, *to)
+    return sorted(stories_in(data_dir / "x", "train") + stories_in(data_dir / "x", "val"))
 
 
 def snapshot(folder: Path) -> dict:

@@ -1,16 +1,22 @@
 """Files of the hub: the right ones are downloaded, the cache needs no network, and what goes wrong
-is one line. (Against local_hub.py.)"""
+is one line. (Against a hub on this machine.)"""
 
+import json
 import os
 import re
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
 
-import local_hub
 import pytest
 from conftest import ROOT
 
 NO_HUB = "http://127.0.0.1:9"
+COMMIT = "1" * 40
+FILES = ("config.json", "a.bin", "README.md")  # of someone/tiny, all empty
+REQUEST = re.compile(r"/(?:api/)?datasets/(.+?)/(revision|tree|resolve)/[^/]+/?(.*)")
 CODE = """import sys
 from nanostories.cli import UserError
 from nanostories.hub import from_hub
@@ -21,16 +27,43 @@ except UserError as error:
 """
 
 
+class Hub(BaseHTTPRequestHandler):
+    """With one data set; whatever is asked of someone/broken fails."""
+
+    def do_GET(self):
+        name, asked, file = REQUEST.fullmatch(urlsplit(self.path).path).groups()
+        if name == "someone/broken":
+            self.answer(500, {})
+        elif name != "someone/tiny":
+            self.answer(404, {"X-Error-Code": "RepoNotFound"})
+        elif asked == "revision":
+            self.answer(200, {}, {"id": name, "sha": COMMIT})
+        elif asked == "tree":
+            self.answer(200, {}, [dict(type="file", path=path, size=0, oid="1") for path in FILES])
+        else:  # the cache keeps files by their ETags
+            self.answer(200, {"ETag": f'"{file}"', "X-Repo-Commit": COMMIT})
+
+    do_HEAD = do_GET
+
+    def answer(self, status: int, headers: dict, facts=None):
+        body = json.dumps(facts).encode() if facts else b""
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """Of a hub with one data set."""
-    folder = tmp_path_factory.mktemp("hub")
-    repository = folder / "datasets" / "someone" / "tiny"
-    repository.mkdir(parents=True)
-    for name in ("config.json", "a.bin", "README.md"):
-        (repository / name).touch()
-    with local_hub.serve(folder) as address:
-        yield address
+def address():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def fetch(repository: str, cache, **environment: str) -> str:

@@ -1,10 +1,9 @@
 """What is mended, what is dropped, and that it is counted; genuine text stays as it is."""
 
-from story_files import ODD_STORIES, misread, stories_in
+from story_files import ODD_STORIES, misread
 
-from nanostories.corpus.cleaning import COMPLETE, clean
-from nanostories.corpus.token_files import load_meta
-from prepare import Options, prepare
+from nanostories.corpus.cleaning import CLEANING, COMPLETE, clean
+from prepare import Options, clean_and_split
 
 GOOD = (
     "“Hi,” said Zoë’s naïve piñata — “it’s 5 € … ÉCLAIR à la ½ carte for São João!” ★ ♥ ❤ ✨ 🐉😊"
@@ -25,10 +24,6 @@ CLEANED = {  # mended, or only tidied
 }
 
 
-def test_what_is_mended():
-    assert {text: clean(text) for text in CLEANED} == CLEANED
-
-
 LEGITIMATE = [
     GOOD,
     *ODD_STORIES,
@@ -39,21 +34,23 @@ LEGITIMATE = [
 ]
 
 
-def test_legitimate_text_stays():
-    assert [clean(text) for text in LEGITIMATE] == [(text, False) for text in LEGITIMATE]
+def test_what_is_mended_and_what_stays():
+    expected = CLEANED | {text: (text, False) for text in LEGITIMATE}
+    assert {text: clean(text) for text in expected} == expected
 
 
-def test_cleaning_is_counted(tmp_path, capsys):
+def test_cleaning_is_counted(capsys):
     whole = ["One.", "Three?”", "THE END"]
     copies = [" One. \r\n", "Don’t."]
     in_val = ["Val one.", "Val two!", "Val two!"]
     train = ["", "  \n ", "No end", "She said, “Yes,", *whole, "Donâ€™t.", *copies, *in_val]
     val = ["Val one.", "Val two! ", "Val two!", "Three", "Five"]  # a copy, two cut ones
-    prepare(tmp_path / "x", ["here"], train, val, Options(vocab_size=257))
-    assert stories_in(tmp_path / "x", "train") == [*whole, "Don’t."]
-    assert stories_in(tmp_path / "x", "val") == ["Val one.", "Val two!"]
-    # read, mojibake repaired, empty, truncated, duplicates, in val
-    assert list(load_meta(tmp_path / "x")["cleaning"].values()) == [18, 1, 2, 0, 4, 3, 3]
+    counts = dict.fromkeys(CLEANING, 0)
+    kept = list(clean_and_split(train, val, Options(), counts))
+    assert [text for split, text in kept if split == "train"] == [*whole, "Don’t."]
+    assert [text for split, text in kept if split == "val"] == ["Val one.", "Val two!"]
+    # read, mojibake repaired, empty, without a header, truncated, duplicates, in val
+    assert list(counts.values()) == [18, 1, 2, 0, 4, 3, 3]
     assert capsys.readouterr().out.count("dropped, as") == 3  # not of all four
 
 

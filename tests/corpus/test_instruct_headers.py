@@ -1,11 +1,12 @@
 """Headers over stories: read, written, drawn, derived; and corpora of stories under headers."""
 
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from story_files import misread, run_prepare, stories_in, write_stories
+from story_files import misread, prepared_stories, run_prepare, stories_in, write_stories
 from tokenizer_texts import count_tokens
 
 from nanostories.corpus import instruct_headers, sources
@@ -65,14 +66,9 @@ def test_the_tokens_of_stories(vocab_size):
 
 
 # ---- Corpora ----
-def read_corpus(directory: Path, split: str) -> list[StoryWithHeader]:
-    return [instruct_headers.read(text) for text in stories_in(directory, split)]
-
-
 def with_headers(data_dir: Path, source: Path) -> list[StoryWithHeader]:
-    flags = ("--headers", "--name", "x", "--data_dir", data_dir, "--val_share", 0.2)
-    run_prepare("--input", source, *flags)
-    return read_corpus(data_dir / "x", "train") + read_corpus(data_dir / "x", "val")
+    texts = prepared_stories(data_dir, source, "--headers", "--val_share", 0.2)
+    return [instruct_headers.read(text) for text in texts]
 
 
 def test_the_published_instruct_files(tmp_path, monkeypatch):
@@ -102,7 +98,8 @@ def test_builtin_under_headers(instruct_data_dir, corpus, shares):
     """The same stories in the same splits as without headers; the share of those whose header has
     words and summary."""
     for split, share in zip(("train", "val"), shares):
-        stories = read_corpus(instruct_data_dir / corpus, split)
+        texts = stories_in(instruct_data_dir / corpus, split)
+        stories = [instruct_headers.read(text) for text in texts]
         plain = stories_in(instruct_data_dir / "builtin", split)
         assert [story.story for story in stories] == plain
         n_both = sum({"words", "summary"} <= story.fields.keys() for story in stories)
@@ -113,9 +110,8 @@ def test_a_row_of_synthesize_keeps_its_own_fields_as_its_header(tmp_path):
     """Some of them, as in the published texts."""
     own = dict(words=["win", "frog"], features=["Twist"], summary="A frog\nwins.")
     rows = [own | dict(text=f"A frog, number {i}, is here.") for i in range(90)]
-    table = pytest.importorskip("pyarrow").Table.from_pylist(rows)
-    path = tmp_path / "stories.parquet"
-    pytest.importorskip("pyarrow.parquet").write_table(table, path)
+    path = tmp_path / "stories.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
     found = with_headers(tmp_path, path)
     assert sorted(story.story for story in found) == sorted(row["text"] for row in rows)
     shown = dict(words="win, frog", features="Twist", summary="A frog wins.")

@@ -39,14 +39,15 @@ def test_the_printed_commands_work(tmp_path, capsys, command_line, n, held_out, 
     assert code == 0 and said.out.strip()
 
 
-def test_of_many_files_those_that_may_be_wrong_are_named(tmp_path, capfd):
-    """The fewest and the most stories, and one story that is far longer than the others."""
+def test_a_file_that_was_not_split_is_named(tmp_path, capfd):
+    """Of many files, only the first have a line each."""
     folder = tmp_path / "mine"
     folder.mkdir()
     for i in range(30):
-        write_stories(folder / f"{i}.txt", STORIES[10 * i : 10 * i + 2 + i % 9])
+        write_stories(folder / f"{i:02}.txt", STORIES[10 * i : 10 * i + 8])
     write_stories(folder / "unsplit.txt", ["\n\n".join(STORIES)])
     run_prepare("--input", folder, "--name=many", "--data_dir", tmp_path)
     said = capfd.readouterr().out
-    assert f"from 1 ({folder}/unsplit.txt) to 10 (" in said
+    assert f"{folder}/00.txt: 8 stories; first: Once there were 0 dragons." in said
+    assert f"{folder}/29.txt" not in said
     assert f"longest story of {folder}/unsplit.txt a single one" in said
