@@ -153,7 +153,6 @@ def find_training_corpus(checkpoint: dict) -> Path | None:
     for directory in (named, *renamed):
         path = directory / "meta.json"
         if path.exists():
-            splits = read_json(path).get("splits", {})
-            if splits.get("train", {}).get("sha256") == checkpoint["data_sha256"]:
+            if read_json(path)["splits"]["train"]["sha256"] == checkpoint["data_sha256"]:
                 return directory
     return None
