@@ -38,7 +38,7 @@ def write_parquet(path: Path, stories: list[str | None], field: str = "text") ->
     parquet = pytest.importorskip("pyarrow.parquet")
     from pyarrow import table
 
-    parquet.write_table(table({"topic": ["x"] * len(stories), field: stories}), path)
+    parquet.write_table(table({field: stories}), path)
     return path
 
 
