@@ -1,23 +1,17 @@
-"""How the benches measure: contestants alternate, in processes of their own where they could share
-settings."""
+"""How the benches measure: contestants alternate."""
 
-import contextlib
 import gc
-import multiprocessing
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
 from nanostories.cli import UserError
-from nanostories.device import set_up_device
 from nanostories.kernels.cpu_features import instruction_set
 from nanostories.training.run_directory import read_log
 
@@ -66,32 +60,3 @@ def seconds_of(contestant: Contestant) -> float:
     if DEVICE == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter() - start
-
-
-def alternating_processes(
-    makes: dict[str, Callable[[], Contestant]], rounds: int
-) -> dict[str, float]:
-    """Like alternating_medians, but each contestant is made, and runs, in a process of its own, so
-    that none has another's settings."""
-    context = multiprocessing.get_context("spawn")
-    with contextlib.ExitStack() as cleanup:
-        contestants = {}
-        for name, make in makes.items():
-            process = ProcessPoolExecutor(1, context, start_contestant, [make])
-            contestants[name] = partial(take_turn, cleanup.enter_context(process))
-        return alternating_medians(contestants, rounds)
-
-
-def take_turn(process: ProcessPoolExecutor) -> None:
-    process.submit(run_contestant).result()
-
-
-# ---- In the process of a contestant ----
-def start_contestant(make: Callable[[], Contestant]) -> None:
-    global contestant
-    set_up_device(DEVICE)  # as train.py does for itself
-    contestant = make()
-
-
-def run_contestant() -> None:
-    seconds_of(contestant)

@@ -17,7 +17,7 @@ from nanostories.training.config import TrainConfig
 from nanostories.training.state import TrainingState
 from train import train_step
 
-SHAPE = GPTNeoConfig(vocab_size=10_000, block_size=512, n_layer=8, n_head=16, n_embd=256)
+SHAPE = GPTNeoConfig()  # that of the published 8M
 
 
 def random_tokens(n: int, length: int) -> torch.Tensor:

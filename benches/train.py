@@ -2,19 +2,17 @@
 A training step of 8 x 512 tokens (on a GPU 32 x 512) against a nanoGPT-style GPT and transformers'
 GPTNeo, each eager and compiled, in every dtype that the hardware multiplies, and against the matrix
 products alone (the limit: a step that does nothing else). All take train.py's own step, keep freed
-memory, and alternate with ours in processes of their own. Only the nanoGPT-style model attends to
-all 512 tokens in each layer.
+memory, and alternate. Only the nanoGPT-style model attends to all 512 tokens in each layer.
 
 $ python bench.py train            # needs transformers: pip install -r requirements-dev.txt
 """
 
 import itertools
-import statistics
 from functools import partial
 
 import torch
 
-from benches.measure import DEVICE, Contestant, alternating_processes, peer_dtypes
+from benches.measure import DEVICE, Contestant, alternating_medians, peer_dtypes
 from benches.models import (
     SHAPE,
     PlainGPT,
@@ -23,7 +21,7 @@ from benches.models import (
     transformers_gptneo,
 )
 from model import GPTNeo
-from nanostories.device import choose_dtype
+from nanostories.device import choose_dtype, set_up_device
 from nanostories.kernels.cross_entropy import CHUNK
 from nanostories.training.config import TrainConfig
 
@@ -92,24 +90,18 @@ def matrix_products() -> Contestant:
 
 # ---- Measurement ----
 def bench(rounds=3):
-    others = {"matrix products alone": matrix_products}
+    set_up_device(DEVICE)
+    contestants = {"ours": contestant("ours"), "matrix products alone": matrix_products()}
     variants = itertools.product(("nanoGPT-style", "transformers"), (False, True), peer_dtypes())
     for peer, compile, dtype in variants:
         mode = "compiled" if compile else "eager"
-        others[f"{peer}, {mode}, {dtype}"] = partial(contestant, peer, dtype, compile)
+        contestants[f"{peer}, {mode}, {dtype}"] = contestant(peer, dtype, compile)
 
+    seconds = alternating_medians(contestants, rounds)
     tokens = STEPS * BATCH_SIZE * SHAPE.block_size
-    our_seconds = []
+    figures = {f"{name}, tokens/s": tokens / value for name, value in seconds.items()}
     ratios = {}
-    figures = {}
-    for name, make in others.items():
-        pair = {"ours": partial(contestant, "ours"), name: make}
-        seconds = alternating_processes(pair, rounds)
-        our_seconds.append(seconds["ours"])
-        ratios[name] = seconds[name] / seconds["ours"]
-        figures[f"{name}, tokens/s"] = tokens / seconds[name]
-    figures["ours, tokens/s"] = tokens / statistics.median(our_seconds)
-    best_ratios = {}
     for peer, prefix in PEERS.items():
-        best_ratios[peer] = min(ratios[name] for name in ratios if name.startswith(prefix))
-    return best_ratios, figures
+        best = min(value for name, value in seconds.items() if name.startswith(prefix))
+        ratios[peer] = best / seconds["ours"]
+    return ratios, figures

@@ -2,8 +2,6 @@
 kept."""
 
 import json
-import os
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,11 +24,6 @@ pytest.importorskip("transformers")
 pytest.importorskip("rouge_score_rs")
 SHAPE = GPTNeoConfig(vocab_size=300, block_size=128, n_layer=2, n_head=2, n_embd=16)
 N_RATIOS = {"train": 3, "sample": 6, "loss": 1, "track": 1, "rouge": 2, "gpu": 10}
-
-
-def in_this_process(makes: dict, rounds: int) -> dict[str, float]:
-    """alternating_processes without the seconds that each process takes to start."""
-    return measure.alternating_medians({name: make() for name, make in makes.items()}, rounds)
 
 
 def make_stories(data_dir: Path) -> None:
@@ -58,7 +51,7 @@ def toys(monkeypatch, command_line, tmp_path):
     replacements = {
         models: {"SHAPE": SHAPE},
         sample: {"SHAPE": SHAPE, "NEW_TOKENS": 8, "PLAIN_NEW_TOKENS": 2},
-        train_bench: {"SHAPE": SHAPE, "alternating_processes": in_this_process},
+        train_bench: {"SHAPE": SHAPE},
         rouge: {"N_TEXTS": 5, "N_PEER_STORIES": 10, "make_stories": make_stories},
         gpu: {"CHECKS": ["false"], "SHAPE": SHAPE, "STEPS": 1, "measured_flops": lambda *_: 1e18},
         loss: {"SETTINGS": toy_run, "LEARNING_RATES": [1e-3], "SHARES": [0.5, 1]},
@@ -94,19 +87,6 @@ def test_every_bench_runs(name, toys, command_line, tmp_path):
     assert result["bench"] == name and result["hardware"] and result["versions"]
     assert len(result["ratios"]) == N_RATIOS[name] and result["figures"]
     assert json.loads((tmp_path / "results.jsonl").read_text()) == result
-
-
-@pytest.mark.slow
-def test_contestants_alternate_in_processes_of_their_own(tmp_path):
-    path = tmp_path / "turns.txt"
-    makes = {}
-    for name in ("ours", "peer"):
-        makes[name] = partial(partial, os.system, f"echo {name} $PPID >> {path}")
-    measure.alternating_processes(makes, rounds=2)
-    turns = path.read_text().splitlines()
-    assert turns == turns[:2] * 3  # a warm-up, and two rounds
-    processes = {turn.split()[1] for turn in turns}
-    assert len(processes - {str(os.getpid())}) == 2
 
 
 def test_the_time_to_the_loss_of_the_peer():
