@@ -37,12 +37,11 @@ from nanostories.generation.prompts import Sampling, header_words, openings
 from nanostories.kernels.attention import story_starts
 from nanostories.training import run_directory
 from nanostories.training.bigram_init import add_bigram_embeddings
-from nanostories.training.config import SHORTER, TrainConfig, parse_command_line, read_run
+from nanostories.training.config import TrainConfig, parse_command_line
 from nanostories.training.data_order import (
     IGNORED,
     Batches,
     Corpus,
-    largest_divisor,
     load_corpus,
     story_windows,
 )
@@ -56,7 +55,6 @@ from nanostories.variants.contrastive import Contrastive, sentence_ends
 
 EVAL_BATCH_SIZE = 32  # windows in a batch of an evaluation, unless batch_size is smaller
 EXAMPLE_WORDS = ("hide, fox, little", "jump, frog, red")  # where no header asks for words
-FEW_STEPS = 400  # after fewer, even a small model knows hardly more than frequent words
 MEMORY_ERRORS = ("can't allocate memory", "not enough memory", "out of memory")
 RESUME_HINT = "--resume continues from the last checkpoint, if there is one"
 # (inputs, targets), (B, T) each -> mean loss in nats
@@ -159,15 +157,35 @@ def train_loop(
 def evaluate_and_save(
     state: TrainingState, log: TrainingLog, done: float, lr: float, keep: bool
 ) -> None:
-    """done: fraction of the run; keep: also the weights of this step"""
+    """Saves checkpoints and the loss plot after an evaluation. UserError if a loss is not finite.
+
+    done: fraction of the run; keep: also the weights of this step"""
     log.wait_and_check()
     losses = {}
     if log.ranks.rank == 0:
         losses = evaluate(state)
     # Before ckpt.pt, so that a resumed run cannot miss this row
     row = log.write_row(done, lr, losses)
-    if losses:
-        save(log.run, state, row, losses["val_loss"], keep)
+    if log.ranks.rank > 0:
+        return
+    val_loss = losses["val_loss"]
+    state.require_finite("validation loss", val_loss)
+    if keep:  # first: if the run is killed now, this is done again
+        run_directory.keep_weights(log.run, state.for_sampling(), row)
+    if val_loss < state.best_val_loss:
+        state.best_val_loss = val_loss
+        save_checkpoint(log.run / "best.pt", state.for_sampling())
+    save_checkpoint(log.run / "ckpt.pt", state.for_resuming())
+    plot_run(log.run, state.config)
+
+
+def plot_run(run: Path, config: TrainConfig) -> None:
+    # Imported here because matplotlib takes a while to import.
+    from nanostories.figures import save_figure
+    from nanostories.training.curves import loss_figure, read_curve
+
+    curves = {run.name: read_curve(run / "log.csv")}
+    save_figure(loss_figure(curves, {run.name: config.data}), run / "loss.png")
 
 
 # ---- A step, an evaluation ----
@@ -291,29 +309,6 @@ def training_loss(model: torch.nn.Module, config: TrainConfig, corpus: Corpus) -
     return Contrastive(loss_of, ends, corpus.tokenizer.end_of_text, config.contrast_alpha)
 
 
-# ---- What is saved ----
-def save(run: Path, state: TrainingState, row: dict, val_loss: float, keep: bool) -> None:
-    """Saves checkpoints and the loss plot after an evaluation. UserError if its loss is not
-    finite."""
-    state.require_finite("validation loss", val_loss)
-    if keep:  # first: if the run is killed now, this is done again
-        run_directory.keep_weights(run, state.for_sampling(), row)
-    if val_loss < state.best_val_loss:
-        state.best_val_loss = val_loss
-        save_checkpoint(run / "best.pt", state.for_sampling())
-    save_checkpoint(run / "ckpt.pt", state.for_resuming())
-    plot_run(run, state.config)
-
-
-def plot_run(run: Path, config: TrainConfig) -> None:
-    # Imported here because matplotlib takes a while to import.
-    from nanostories.figures import save_figure
-    from nanostories.training.curves import loss_figure, read_curve
-
-    curves = {run.name: read_curve(run / "log.csv")}
-    save_figure(loss_figure(curves, {run.name: config.data}), run / "loss.png")
-
-
 # ---- Data ----
 def make_builtin(config: TrainConfig, ranks: Ranks) -> None:
     """Makes a built-in corpus that is not there yet; the first process does."""
@@ -366,42 +361,23 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
 
 
 def remark_on(run: Path) -> None:
-    """Whether the training was too long, or too short."""
-    config = TrainConfig(**read_run(run))  # with the steps that its epochs took
+    """Whether the training was too long."""
     log = run_directory.read_log(run / "log.csv")
     losses = {int(row["step"]): float(row["val_loss"]) for row in log if row["val_loss"]}
     best = min(losses, key=losses.get)
     if losses[max(losses)] > 1.02 * losses[best]:
         print(f"\nThe validation loss was lowest at step {best:,}, whose weights other commands")
         print("read (best.pt), and has risen since: a shorter training may do as well.")
-    if config.max_minutes:
-        steps = int(log[-1]["step"])
-        if steps < min(FEW_STEPS, config.max_steps / 4):
-            print(f"\nWARNING: {config.max_minutes:g} minutes were only {steps} steps, too few")
-            print(
-                "to learn much: give it a longer --max_minutes; on a machine where other programs"
-            )
-            print("run, too, OMP_NUM_THREADS=1 is often many times faster")
-            if steps <= config.short_window_steps:
-                short = config.block_size // SHORTER
-                print(f"All of these read {short} tokens at most; stories may fall apart after")
-                print("them. With so few steps, --short_window_steps=0 reads longer ones at once.")
 
 
-def remedy_for(error: RuntimeError | MemoryError, config: TrainConfig, ranks: Ranks) -> str | None:
+def remedy_for(error: RuntimeError | MemoryError, ranks: Ranks) -> str | None:
     """What happened, and what to do, if the error is no fault of this code; None for any other."""
     reason = str(error).partition("\n")[0]
     # Out of memory is a plain RuntimeError on a CPU and on a Mac's GPU.
     is_memory_error = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     if is_memory_error or any(text in str(error) for text in MEMORY_ERRORS):
-        share = config.windows_per_step // ranks.size
-        n = largest_divisor(share, config.batch_size)  # of windows that Batches reads at once
-        if n == 1:
-            return f"out of memory; a new run needs a smaller --block_size or model ({reason})"
-        batch_size = largest_divisor(n, n - 1)
-        n_batches = config.windows_per_step // batch_size
-        smaller = f"--batch_size={batch_size} --grad_accum_steps={n_batches}"
-        return f"out of memory; try {smaller} ({reason})"
+        smaller = "halve --batch_size and double --grad_accum_steps, or take a smaller model"
+        return f"out of memory; {smaller} ({reason})"
     if ranks.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
         return f"another process failed, or cannot be reached; {RESUME_HINT} ({reason})"
     return None
@@ -418,7 +394,7 @@ def main():
         try:
             run, finished = train(config, resume, ranks)
         except (RuntimeError, MemoryError) as error:
-            remedy = remedy_for(error, config, ranks)
+            remedy = remedy_for(error, ranks)
             if not remedy:
                 raise
             sys.exit(f"{name}: {remedy}")

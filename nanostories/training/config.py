@@ -25,7 +25,9 @@ class TrainConfig:
     name: str = "run"  # default: that of the config file; with another --data, also of the corpus
     out_dir: str = "out"  # the run is written to out_dir/name
     seed: int = 0  # for the initial weights, the data order and dropout
-    start_from: str = ""  # weights and shape of a run, a checkpoint, or hf:ID (GPT-Neo, GPT-2)
+    # weights and shape of a run, a checkpoint, or hf:ID (GPT-Neo, GPT-2), in place of initial ones,
+    # so that bigram_init and copy_init change nothing
+    start_from: str = ""
     # data
     data: str = "tinystories"  # a corpus of prepare.py in data_dir; as a flag, also its path
     data_dir: str = "data"
@@ -89,10 +91,6 @@ class TrainConfig:
             raise UserError(
                 f"short_window_steps needs a block_size that is a multiple of {SHORTER}"
             )
-        for name in ("copy_init", "bigram_init"):
-            if self.start_from and getattr(self, name):
-                problem = f"changes the initial weights, which start_from={self.start_from} brings"
-                raise UserError(f"{name}: {problem}; give --{name}=0")
         # step-5 is how kept checkpoints are called
         if not re.fullmatch(r"(?!\.\.?$|step-\d)[^/\\]+", self.name):
             raise UserError(

@@ -36,11 +36,6 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, TrainConfig]:
             shown = name.replace("windows_per_step", "batch_size * grad_accum_steps")
             problem = f"trained with {shown}={before!r}"
             raise UserError(f"{path}: {problem}; it cannot be resumed with {shown}={now!r}")
-    minutes = checkpoint["seconds"] / 60
-    if config.max_minutes != trained.max_minutes and 0 < config.max_minutes <= minutes:
-        remedy = "it counts from the beginning of the run, so give it more"
-        asked = f"--max_minutes={config.max_minutes:g}"
-        raise UserError(f"{path}: has {minutes:.1f} minutes, so {asked} adds none; {remedy}")
     return checkpoint, config
 
 
