@@ -39,13 +39,8 @@ class GPTNeoConfig:
     qkv_bias: bool = False
 
     def __post_init__(self):
-        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.n_embd % self.n_head:
             raise UserError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head})")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"dropout must be in [0, 1), not {self.dropout}")
 
     def window(self, layer: int) -> int:
         """How far back `layer` sees: local and global attention alternate, global first."""

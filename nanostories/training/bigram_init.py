@@ -4,7 +4,6 @@ import numpy as np
 import torch
 
 from model import GPTNeo
-from nanostories.cli import UserError
 from nanostories.training.distributed import Ranks
 
 COUNTED_TOKENS = 20_000_000  # from the start of the training stories
@@ -12,8 +11,6 @@ COUNTED_TOKENS = 20_000_000  # from the start of the training stories
 
 def add_bigram_embeddings(model: GPTNeo, tokens: np.ndarray, size: float, ranks: Ranks) -> None:
     """Adds bigram_embeddings times `size` to the embeddings. The first process computes them."""
-    if (model.config.n_embd + 1) // 2 >= model.config.vocab_size:  # svds finds fewer vectors
-        raise UserError("bigram_init: the vocabulary is too small for embeddings of this width")
     vectors = torch.zeros_like(model.wte.weight)
     if ranks.rank == 0:
         vectors += bigram_embeddings(tokens, *vectors.shape).to(vectors.device)

@@ -24,29 +24,27 @@ def make_optimizers(
     """AdamW for everything; or Muon for the matrices of the blocks, AdamW for the rest.
 
     dtype: of the run's matrix products; compiled: whether the run is."""
-    optimizers = []
-    muon_parameters = set()
-    if config.optimizer == "muon":
-        groups = {}  # by name: the blocks of a compressor's decoder have more than the others
-        for block in model.blocks:
-            for name, parameter in block.named_parameters():
-                if parameter.dim() == 2:
-                    groups.setdefault(name, []).append(parameter)
-                    muon_parameters.add(parameter)
-        optimizers.append(Muon(list(groups.values()), config, dtype, compiled))
-    others = [p for p in model.parameters() if p not in muon_parameters]
-    decayed = [p for p in others if p.dim() >= 2]
-    not_decayed = [p for p in others if p.dim() < 2]
-    adamw_groups = [
+    not_decayed = []
+    decayed = []
+    for_muon = {}  # by name: the blocks of a compressor's decoder have more than the others
+    for name, parameter in model.named_parameters():
+        if parameter.dim() < 2:
+            not_decayed.append(parameter)
+        elif config.optimizer == "muon" and name.startswith("blocks.") and parameter.dim() == 2:
+            _, _, name_in_block = name.split(".", 2)
+            for_muon.setdefault(name_in_block, []).append(parameter)
+        else:
+            decayed.append(parameter)
+    groups = [
         {"params": not_decayed, "weight_decay": 0.0},
         {"params": decayed, "weight_decay": config.weight_decay},
     ]
     betas = (config.beta1, config.beta2)
-    has_fused_kernel = others[0].device.type in ("cuda", "cpu")
-    adamw = torch.optim.AdamW(
-        adamw_groups, lr=config.learning_rate, betas=betas, fused=has_fused_kernel
-    )
-    return [*optimizers, adamw]
+    has_fused_kernel = parameter.device.type in ("cuda", "cpu")
+    adamw = torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, fused=has_fused_kernel)
+    if for_muon:
+        return [Muon(list(for_muon.values()), config, dtype, compiled), adamw]
+    return [adamw]
 
 
 class Muon(torch.optim.Optimizer):
