@@ -51,14 +51,12 @@ from nanostories.training.optimizers import learning_rate
 from nanostories.training.start_from import load_resumable, load_source
 from nanostories.training.state import TrainingState
 from nanostories.variants import MODELS
-from nanostories.variants.contrastive import Contrastive, sentence_ends
+from nanostories.variants.contrastive import Loss, sentence_ends, with_contrast
 
 EVAL_BATCH_SIZE = 32  # windows in a batch of an evaluation, unless batch_size is smaller
 EXAMPLE_WORDS = ("hide, fox, little", "jump, frog, red")  # where no header asks for words
 MEMORY_ERRORS = ("can't allocate memory", "not enough memory", "out of memory")
 RESUME_HINT = "--resume continues from the last checkpoint, if there is one"
-# (inputs, targets), (B, T) each -> mean loss in nats
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
@@ -306,7 +304,7 @@ def training_loss(model: torch.nn.Module, config: TrainConfig, corpus: Corpus) -
         return loss_of
     device = next(model.parameters()).device
     ends = sentence_ends(corpus.tokenizer).to(device)
-    return Contrastive(loss_of, ends, corpus.tokenizer.end_of_text, config.contrast_alpha)
+    return with_contrast(loss_of, ends, corpus.tokenizer.end_of_text, config.contrast_alpha)
 
 
 # ---- Data ----

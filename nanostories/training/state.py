@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import asdict
-from typing import NoReturn
 
 import torch
 
@@ -75,16 +74,13 @@ class TrainingState:
         loss, norm, _ = self.sums.tolist()
         self.require_finite("loss or gradient", loss + norm)
         if self.scaler.is_enabled() and self.scaler.get_scale() < 1:
-            self.stop_diverged("gradient in float16, at any scale,")
+            self.require_finite("gradient in float16, at any scale,", math.inf)
 
     def require_finite(self, name: str, value: float) -> None:
         if not math.isfinite(value):
-            self.stop_diverged(name)
-
-    def stop_diverged(self, name: str) -> NoReturn:
-        problem = f"{name} became infinite or NaN by step {self.step}; nothing was saved since"
-        remedy = "--resume with a lower --learning_rate, or with --dtype=float32"
-        raise UserError(f"{problem}: {remedy}")
+            problem = f"{name} became infinite or NaN by step {self.step}; nothing was saved since"
+            remedy = "--resume with a lower --learning_rate, or with --dtype=float32"
+            raise UserError(f"{problem}: {remedy}")
 
     # ---- Checkpoints ----
     def for_sampling(self) -> dict:

@@ -19,7 +19,6 @@ $ python train.py configs/ts_8m.py --contrast=published
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import regex
 import torch
@@ -30,6 +29,8 @@ from nanostories.corpus.tokenizer import Tokenizer
 
 SENTENCE_END = regex.compile(r"""\p{Sentence_Terminal}["'”」』]?\s*\Z""")
 SHARE = 0.33  # share of the batch that is shuffled
+# (inputs, targets), (B, T) each -> mean loss in nats
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def sentence_ends(tokenizer: Tokenizer) -> Tensor:
@@ -77,24 +78,22 @@ def draw_stories(tokens: Tensor, end_of_text: int, n_windows: int) -> tuple[Tens
     return joined[:n_windows, :-1], targets[:n_windows, 1:]
 
 
-@dataclass
-class Contrastive:
-    """The contrastive objective, from a plain loss function."""
+def with_contrast(loss_of: Loss, ends: Tensor, end_of_text: int, alpha: float) -> Loss:
+    """The contrastive objective, from a plain loss function.
 
-    loss_of: Callable[[Tensor, Tensor], Tensor]  # inputs, targets, (B, T) each -> mean loss
-    ends: Tensor  # (vocab_size,) bool: sentence_ends
-    end_of_text: int
-    alpha: float
+    ends: sentence_ends, (vocab_size,) bool."""
 
-    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        loss = self.loss_of(inputs, targets)
+    def contrastive_loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        loss = loss_of(inputs, targets)
         # A window may reach past the end of the corpus, where targets are -100.
-        last = targets[:, -1:].where(targets[:, -1:] >= 0, self.end_of_text)
+        last = targets[:, -1:].where(targets[:, -1:] >= 0, end_of_text)
         tokens = torch.cat([inputs, last], dim=1)  # (B, T + 1)
-        shuffled = shuffle_sentences(tokens, self.ends, self.end_of_text)
-        inputs, targets = draw_stories(shuffled, self.end_of_text, n_shuffled(len(tokens)))
-        penalty = self.alpha / (self.loss_of(inputs, targets) + 0.01)
+        shuffled = shuffle_sentences(tokens, ends, end_of_text)
+        inputs, targets = draw_stories(shuffled, end_of_text, n_shuffled(len(tokens)))
+        penalty = alpha / (loss_of(inputs, targets) + 0.01)
         # Where the only story drawn is one token, cut by its window, nothing is a target: the loss
         # of 0 says nothing then.
         has_targets = (targets >= 0).any()
         return loss + torch.where(has_targets, penalty, 0.0)
+
+    return contrastive_loss
