@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 
 from model import GPTNeo, GPTNeoConfig
-from nanostories.checkpoints.checkpoint import find_training_corpus, save_checkpoint
+from nanostories.checkpoints.checkpoint import save_checkpoint
 from nanostories.checkpoints.models import open_model
 from nanostories.cli import UserError, one_line_errors
 from nanostories.corpus import instruct_headers
@@ -99,7 +99,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             add_bigram_embeddings(model, corpus.train.tokens, config.bigram_init, ranks)
             state.seconds = ranks.max(time.perf_counter() - start)  # counts as training
 
-        loss_of = training_loss(state.compiled_model, config, corpus)
+        loss_of = training_loss(state)
         log = TrainingLog(run, state, ranks)
         cleanup.callback(log.bar.close)
         if ranks.rank == 0:
@@ -246,16 +246,15 @@ def evaluate(state: TrainingState) -> dict[str, float]:
     windows that begin with stories wherever they can. Where windows overlap, a token counts in the
     later one. Headers (instructions) never count, so that runs compare."""
     # Not compiled: for so few batches, that takes longer than it saves
-    loss_of = next_token_loss(state.model, state.config, state.corpus)
+    loss_of = next_token_loss(state, state.model)
     block_size = state.config.block_size
     tokenizer = state.corpus.tokenizer
     stream = state.corpus.val
     starts = story_windows(stream.tokens, block_size, tokenizer.end_of_text)
     # a window's first targets, up to where the next window begins
     n_scored = np.diff(starts, append=len(stream.tokens))
-    byte_lengths = torch.from_numpy(tokenizer.byte_lengths()).to(state.device)
     positions = torch.arange(block_size, device=state.device)
-    # (loss, tokens, bytes) of each batch, on the device: reading them would wait for it
+    # (loss, tokens) of each batch, on the device: reading them would wait for it
     per_batch = []
     state.model.eval()
     batch_size = min(EVAL_BATCH_SIZE, state.config.batch_size)
@@ -266,14 +265,14 @@ def evaluate(state: TrainingState) -> dict[str, float]:
         targets = targets.where(is_before_next, IGNORED)
         with state.autocast:
             loss = loss_of(inputs, targets)
-        is_scored = targets != IGNORED
-        n_bytes = byte_lengths[targets.clamp(min=0)].where(is_scored, 0).sum()
-        per_batch.append(torch.stack([loss, is_scored.sum(), n_bytes]))
+        per_batch.append(torch.stack([loss, (targets != IGNORED).sum()]))
     state.model.train()
-    losses, n_tokens, n_bytes = torch.stack(per_batch).cpu().double().T
-    nats = (losses * n_tokens).sum()
+    losses, n_tokens = torch.stack(per_batch).cpu().double().T
+    nats = (losses * n_tokens).sum().item()
     bits = nats / math.log(2)
-    return {"val_loss": (nats / n_tokens.sum()).item(), "bpb": (bits / n_bytes.sum()).item()}
+    scored = stream.tokens[1:][stream.is_target[1 : len(stream.tokens)]]  # each of them once
+    n_bytes = tokenizer.byte_lengths()[scored].sum()
+    return {"val_loss": nats / len(scored), "bpb": bits / n_bytes.item()}
 
 
 # ---- Model and losses ----
@@ -286,25 +285,26 @@ def make_model(config: TrainConfig, corpus: Corpus, device: torch.device) -> GPT
     return model
 
 
-def next_token_loss(model: torch.nn.Module, config: TrainConfig, corpus: Corpus) -> Loss:
-    end_of_text = corpus.tokenizer.end_of_text
+def next_token_loss(state: TrainingState, model: torch.nn.Module) -> Loss:
+    """model: that of the state, compiled or not."""
+    end_of_text = state.corpus.tokenizer.end_of_text
 
     def loss_of(inputs, targets):
         starts = None
-        if config.attend_within_story:
+        if state.config.attend_within_story:
             starts = story_starts(inputs, end_of_text)
         return model(inputs, targets, starts)[1]
 
     return loss_of
 
 
-def training_loss(model: torch.nn.Module, config: TrainConfig, corpus: Corpus) -> Loss:
-    loss_of = next_token_loss(model, config, corpus)
-    if config.contrast == "none":
+def training_loss(state: TrainingState) -> Loss:
+    loss_of = next_token_loss(state, state.compiled_model)
+    if state.config.contrast == "none":
         return loss_of
-    device = next(model.parameters()).device
-    ends = sentence_ends(corpus.tokenizer).to(device)
-    return with_contrast(loss_of, ends, corpus.tokenizer.end_of_text, config.contrast_alpha)
+    tokenizer = state.corpus.tokenizer
+    ends = sentence_ends(tokenizer).to(state.device)
+    return with_contrast(loss_of, ends, tokenizer.end_of_text, state.config.contrast_alpha)
 
 
 # ---- Data ----
@@ -322,17 +322,13 @@ def make_builtin(config: TrainConfig, ranks: Ranks) -> None:
 def require_same_corpus(corpus: Corpus, config: TrainConfig, checkpoint: dict) -> None:
     """UserError if a run that is resumed was trained on another corpus, or the source of its
     weights has another vocabulary."""
-    run = Path(config.out_dir, config.name)
     # The source of --start_from has no checksum: it may have learned other stories
     if checkpoint.get("data_sha256", corpus.sha256) != corpus.sha256:
         problem = f"was trained on different data from what {config.data} holds now"
-        remedy = "train a new run, without --resume"
-        own = find_training_corpus(checkpoint)
-        if own:
-            remedy = f"its own corpus still exists: python train.py --resume {run} --data={own}"
-        raise UserError(f"{config.name} {problem}; {remedy}")
+        own = f"its own with --data (prepare.py keeps a corpus that it replaces: {config.data}-1)"
+        raise UserError(f"{config.name} {problem}; name {own}, or train a new run")
     if checkpoint["vocabulary"] != corpus.tokenizer.vocabulary:
-        source = config.start_from or run
+        source = config.start_from or Path(config.out_dir, config.name)
         problem = f"data={config.data} has a different vocabulary from {source}"
         remedy = f"prepare it under another name with --vocabulary_of {source}"
         raise UserError(f"{problem}; {remedy}")

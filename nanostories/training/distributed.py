@@ -84,14 +84,11 @@ def stop_signal(ranks: Ranks):
         if ranks.size == 1:
             signal.signal(number, signal.SIG_DFL)
 
-    def has_arrived() -> bool:
-        return ranks.max(len(received)) > 0
-
     handlers = {}
     for number in (signal.SIGINT, signal.SIGTERM):
         handlers[number] = signal.signal(number, receive)
     try:
-        yield has_arrived
+        yield lambda: ranks.max(len(received)) > 0
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
