@@ -43,6 +43,7 @@ def parse_arguments():
     )
     parser.add_argument(
         "--config",
+        dest="configs",
         nargs="+",
         type=existing_file,
         metavar="FILE",
@@ -56,7 +57,7 @@ def parse_arguments():
     args = parser.parse_args()
     if not args.name and not args.saved:
         parser.error(f"name a bench: {', '.join(BENCHES)}; or use --saved for all saved results")
-    if args.config and args.name != "track":
+    if args.configs and args.name != "track":
         parser.error("--config is for track")
     if args.device and args.name != "gpu":
         parser.error("--device is for gpu")
@@ -68,13 +69,10 @@ def run_bench(args) -> dict:
     from benches.measure import DEVICE
     from nanostories.device import processor_name, set_up_device
 
-    settings = {}
-    if args.rounds:
-        settings["rounds"] = args.rounds
-    if args.config:
-        settings["configs"] = args.config
-    if args.device:
-        settings["device"] = args.device
+    settings = {}  # what is left out has the bench's own default
+    for name in ("rounds", "configs", "device"):
+        if getattr(args, name):
+            settings[name] = getattr(args, name)
     ratios, figures = importlib.import_module(f"benches.{args.name}").bench(**settings)
     device = set_up_device(args.device or DEVICE)
     versions = {"python": platform.python_version()}

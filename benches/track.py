@@ -1,7 +1,6 @@
 """
 Ten minutes on two cores: the bits per byte that a config reaches on the validation stories of
-data/real, and the share of prompts/grammar.jsonl that it has right; seeds 0 to 2. The runs stay in
-out/bench/.
+data/real; seeds 0 to 2. The runs stay in out/bench/, for `probe.py --pairs` and others.
 
 # needs data/real (docs/data.md); records are in LOG.md
 $ python bench.py track --config configs/cpu.py mine.py
@@ -11,12 +10,10 @@ is below 0.01.
 """
 
 import os
-from pathlib import Path
 
 from scipy.stats import ttest_rel
 
 from benches import measure
-from nanostories import results
 from nanostories.cli import UserError
 
 SETTINGS = {
@@ -44,7 +41,6 @@ def bench(rounds=3, configs=(measure.ROOT / "configs" / "cpu.py",)):
             reached[config.stem].append(bpb)
             figures[f"{name}: bits per byte"] = bpb
             figures[f"{name}: tokens"] = int(row["tokens"])
-            figures[f"{name}: pairs right"] = pairs_right(run)
 
     ratios = {}
     record, *others = reached
@@ -53,12 +49,3 @@ def bench(rounds=3, configs=(measure.ROOT / "configs" / "cpu.py",)):
         test = ttest_rel(reached[name], reached[record], alternative="less")
         figures[f"{name}: p"] = float(test.pvalue)
     return ratios, figures
-
-
-def pairs_right(run: Path) -> float:
-    """Of prompts/grammar.jsonl"""
-    measure.run_command("probe.py", run, "--checkpoint=last", "--pairs")
-    table = results.load(run / "grammar.json").tables[0]
-    every_pair = table.rows[0]
-    share, _, _ = every_pair[table.columns[1]]
-    return share

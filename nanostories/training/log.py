@@ -11,7 +11,6 @@ from nanostories.device import peak_flops, processor_name
 from nanostories.kernels.attention import uses_cpp
 from nanostories.kernels.cpu_features import free_cores
 from nanostories.training import run_directory
-from nanostories.training.config import SHORTER
 from nanostories.training.distributed import Ranks
 from nanostories.training.state import TrainingState
 
@@ -125,11 +124,6 @@ def print_settings(run: Path, state: TrainingState, ranks: Ranks) -> None:
         "processes": ranks.size,
         "torch": torch.__version__,
     }
-    if config.short_window_steps:
-        # Later positions have not been trained until then, so validation may get worse.
-        length = config.block_size // SHORTER
-        windows = f"{length} tokens until step {config.short_window_steps}"
-        facts["windows"] = f"{windows} (validation loss is high before)"
     if config.max_minutes:
         length = f"{config.max_minutes:g} minutes or {config.max_steps:,} steps"
         facts["length"] = f"{length}, whichever comes first (--max_minutes=0: the steps alone)"

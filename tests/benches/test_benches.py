@@ -11,14 +11,12 @@ from conftest import settings
 from planted import write_corpus
 
 import bench
-import probe
 import train
 from benches import gpu, loss, measure, models, rouge, sample
 from benches import train as train_bench
 from model import GPTNeoConfig
 from nanostories.corpus import builtin_stories
 from nanostories.files import append_json
-from nanostories.grading.pairs import read_pairs
 
 pytest.importorskip("transformers")
 pytest.importorskip("rouge_score_rs")
@@ -41,10 +39,9 @@ def toys(monkeypatch, command_line, tmp_path):
 
     def run_here(command: list, **_):
         _, path, *flags = command
-        script = {"train": train, "probe": probe}[path.stem]
-        if script is train:
-            flags += [f"--{name}={value}" for name, value in toy_run.items()]
-        code, _ = command_line(script, tmp_path)(*flags)
+        assert path.name == "train.py"
+        flags += [f"--{name}={value}" for name, value in toy_run.items()]
+        code, _ = command_line(train, tmp_path)(*flags)
         assert code == 0
 
     make_stories(tmp_path)
@@ -59,7 +56,6 @@ def toys(monkeypatch, command_line, tmp_path):
         measure.gc: {"collect": lambda: None},  # tenths of a second before each measurement
         torch: {"compile": lambda model, **_: model},
         train: {"plot_run": lambda *_: None},
-        probe: {"read_pairs": lambda path: read_pairs(path)[::40]},
         bench: {"RESULTS": tmp_path / "results.jsonl"},
     }
     for module, values in replacements.items():
