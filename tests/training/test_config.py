@@ -62,8 +62,7 @@ MISTAKES = {  # and what the message says
     "--beta1=1": "beta1 must be between 0 and 0.9999",
     "--block_size=10 --short_window_steps=5": "multiple of 4",
     "configs": "to continue a run: --resume",
-    "--start_from=out/x --copy_init=0 --n_layer=3": "n_layer: start_from=out/x sets it",
-    "configs/cpu.py --start_from=out/x": "out/x brings; give --bigram_init=0",
+    "--start_from=out/x --n_layer=3": "n_layer: start_from=out/x sets it",
     # in a file
     "n_layer = 3\nn_heads = 4\n": "wrong.py:2: unknown setting 'n_heads'; see n_head",
     "n_layer = len('abc')\n": "wrong.py:1: expected name = value",

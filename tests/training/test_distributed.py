@@ -50,7 +50,7 @@ def test_of_machines_that_share_a_disk_one_makes_the_corpus(config, monkeypatch)
     "accident, victim, remedy",
     [
         ("in the evaluation", 0, ""),
-        ("out of memory", 1, "out of memory; try --batch_size=2 --grad_accum_steps=4 "),
+        ("out of memory", 1, "out of memory; halve --batch_size"),
     ],
 )
 def test_a_rank_that_dies_ends_the_run(config, tmp_path, accident, victim, remedy):

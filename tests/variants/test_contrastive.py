@@ -8,7 +8,7 @@ from random_models import TOKENIZER
 from tokenizer_texts import SCRIPTS
 
 from nanostories.corpus.tokenizer import learn_bpe
-from nanostories.variants.contrastive import Contrastive, sentence_ends, shuffle_sentences
+from nanostories.variants.contrastive import sentence_ends, shuffle_sentences, with_contrast
 
 SENTENCES = ["It ran.", ' "Sit!"', " The cat, too!", " No one came."]  # with its closing quote
 
@@ -38,9 +38,9 @@ def test_sentences_end_in_other_scripts():
         assert sentence_ends(tokenizer)[ids].sum() == text.count(mark)
 
 
-def objective_of(loss_of) -> Contrastive:
+def objective_of(loss_of):
     """0 begins a story, 1 ends a sentence."""
-    return Contrastive(loss_of, torch.arange(400) == 1, 0, 5.0)
+    return with_contrast(loss_of, torch.arange(400) == 1, 0, 5.0)
 
 
 def word_story(first_word: int) -> list[int]:
