@@ -4,8 +4,9 @@ what PyTorch computes instead."""
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.library import opcheck
 
-from nanostories.kernels import attention
+from nanostories.kernels import attention, cross_entropy, embedding, gelu
 from nanostories.kernels.attention import causal_attention, story_starts, uses_cpp, visibility
 
 needs_kernels = pytest.mark.skipif(
@@ -109,12 +110,19 @@ def test_large_logits_do_not_overflow():
 
 
 @needs_kernels
-def test_the_operators_keep_pytorchs_rules():
+def test_our_operators_keep_pytorchs_rules():
     """Schema, fake tensors (shapes under torch.compile) and autograd registration, by PyTorch's own
     checker."""
+    x = torch.randn(5, 4, requires_grad=True)
+    weight = torch.randn(9, 4, requires_grad=True)
+    targets = torch.tensor([3, -100, 8, 0, 0])
     q, k, v = torch.randn(2, 20, 3, 2, 8, requires_grad=True).unbind(2)
+    ids = torch.randint(9, (2, 5))
     for starts in (None, random_starts(2, 20, 5)):
-        torch.library.opcheck(attention.attention, (q, k, v, visibility(q, 7, starts)))
+        opcheck(attention.attention, (q, k, v, visibility(q, 7, starts)))
+    opcheck(gelu.gelu_in_cpp, (torch.randn(4, 20, requires_grad=True),))
+    opcheck(cross_entropy.chunked_loss, (x, weight, targets, torch.float32, True))
+    opcheck(embedding.embedding_gradient, (torch.randn(2, 5, 4), ids, 9))
 
 
 def test_dropout_drops_attention_weights():

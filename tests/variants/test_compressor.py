@@ -7,8 +7,7 @@ from random_models import randomize
 from torch.utils.flop_counter import FlopCounterMode
 
 from model import GPTNeoConfig
-from nanostories.generation.generation_loop import generate
-from nanostories.generation.prompts import Sampling
+from nanostories.generation.decoders import RereadingDecoder, make_decoder
 from nanostories.variants.compressor import Compressor
 
 
@@ -82,12 +81,7 @@ def test_flops_are_those_of_the_matrix_products(model, T, monkeypatch):
     assert model.flops_per_token(T) == round(3 * (counter.get_total_flops() + 2 * 2 * visible) / T)
 
 
-def test_its_texts_are_what_its_logits_say(model):
-    prompt = [5, 6, 7]
-    text = prompt.copy()
-    for _ in range(9):
-        logits, _ = model(torch.tensor([text]))
-        text.append(logits[0, -1].argmax().item())
-    sampling = Sampling(temperature=0, max_new_tokens=9)
-    ((_, tokens, _),) = generate(model, {(0, 0): prompt}, sampling)
-    assert tokens == text[3:]
+def test_it_is_decoded_as_models_without_a_cache_are(model):
+    """Which tests/generation/test_decoders.py holds."""
+    decoder = make_decoder(model, n_slots=1, context=40, exact=True)
+    assert type(decoder) is RereadingDecoder
