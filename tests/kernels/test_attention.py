@@ -3,15 +3,12 @@ what PyTorch computes instead."""
 
 import pytest
 import torch
+from test_compile_cpp import needs_compiler
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 
 from nanostories.kernels import attention, cross_entropy, embedding, gelu
-from nanostories.kernels.attention import causal_attention, story_starts, uses_cpp, visibility
-
-needs_kernels = pytest.mark.skipif(
-    not uses_cpp("cpu", torch.float32, 4, 0.0), reason="no C++ compiler that builds it"
-)
+from nanostories.kernels.attention import causal_attention, story_starts, visibility
 
 # B, T, H, window
 SHAPES = [
@@ -25,7 +22,7 @@ SHAPES = [
 PRECISIONS = [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)]  # dtype, tolerance
 
 
-@pytest.fixture(params=[pytest.param("C++", marks=needs_kernels), "PyTorch"])
+@pytest.fixture(params=[pytest.param("C++", marks=needs_compiler), "PyTorch"])
 def implementation(request, monkeypatch):
     if request.param == "PyTorch":
         monkeypatch.setattr(attention, "uses_cpp", lambda *_: False)
@@ -88,7 +85,7 @@ def test_output_and_gradients_equal_the_formula(D, dtype, tolerance):
     assert_as_written_out_in_all_shapes(D, dtype, tolerance)
 
 
-@needs_kernels
+@needs_compiler
 @pytest.mark.parametrize("order", [(0, 1, 2, 4, 3), (4, 3, 2, 1, 0)])
 def test_any_strides_reach_the_kernel(order):
     """GPT-2 scales q, which then lies elsewhere than k and v; the gradient comes in any layout,
@@ -109,7 +106,7 @@ def test_large_logits_do_not_overflow():
     assert_as_written_out(20 * torch.randn(1, 60, 3, 2, 16), 60, None, 1e-3)
 
 
-@needs_kernels
+@needs_compiler
 def test_our_operators_keep_pytorchs_rules():
     """Schema, fake tensors (shapes under torch.compile) and autograd registration, by PyTorch's own
     checker."""

@@ -4,14 +4,10 @@ float64."""
 import pytest
 import torch
 import torch.nn.functional as F
+from test_compile_cpp import needs_compiler
 
-from nanostories.kernels import compile_cpp, cross_entropy
+from nanostories.kernels import cross_entropy
 from nanostories.kernels.cross_entropy import head_loss
-
-needs_compiler = pytest.mark.skipif(
-    compile_cpp.library("cpu_cross_entropy") is None,
-    reason="no C++ compiler that builds cpu_cross_entropy.cpp",
-)
 
 
 @pytest.fixture(params=[pytest.param("C++", marks=needs_compiler), "PyTorch"])

@@ -3,12 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from test_compile_cpp import needs_compiler
 
-from nanostories.kernels import compile_cpp, gelu
-
-needs_compiler = pytest.mark.skipif(
-    compile_cpp.library("cpu_gelu") is None, reason="no C++ compiler that builds cpu_gelu.cpp"
-)
+from nanostories.kernels import gelu
 
 
 def assert_exact(shape, dtype, tolerance):
