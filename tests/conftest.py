@@ -120,6 +120,17 @@ def quick(monkeypatch):
     return monkeypatch
 
 
+def run_of(config: dict, resume: bool = False, **changes) -> Path:
+    """Such a run, trained to its end in this process."""
+    # not before OMP_NUM_THREADS is set
+    from nanostories.training.config import TrainConfig
+    from train import train
+
+    run, finished = train(TrainConfig(**config | changes), resume)
+    assert finished
+    return run
+
+
 def arguments(config: dict, *others: str) -> list[str]:
     """The command line of such a run."""
     path = Path(config["out_dir"]).parent / "empty.py"

@@ -6,13 +6,13 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT, arguments, assert_same_curve
+from conftest import ROOT, arguments, assert_same_curve, run_of
 from forks import fork_ranks
 
 from nanostories.checkpoints.checkpoint import load_checkpoint
 from nanostories.training.config import TrainConfig
 from nanostories.training.distributed import Ranks
-from train import make_builtin, train
+from train import make_builtin
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -26,7 +26,7 @@ def test_the_same_run_on_two_processes_that_stop_together_and_then_on_four(confi
     run = tmp_path / "out" / "run"
     config |= {"attend_within_story": True, "align_stories": True}
     config |= {"optimizer": "muon", "max_minutes": 60.0}
-    reference, _ = train(TrainConfig(**config | {"name": "reference"}), resume=False)
+    reference = run_of(config, name="reference")
     said = fork_ranks(2, arguments(config), tmp_path / "said", "told to stop", step=13)
     assert "--resume" in said[0] and exit_codes(said) == ["1", "1"]
     assert load_checkpoint(run / "ckpt.pt")["step"] == 13

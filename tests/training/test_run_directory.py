@@ -13,6 +13,7 @@ from conftest import (
     assert_same_run,
     assert_same_weights,
     log_of,
+    run_of,
     settings,
     weights,
 )
@@ -37,13 +38,6 @@ def reference(data_dir, tmp_path_factory):
     directory = tmp_path_factory.mktemp("reference")
     finish(settings(data_dir, directory) | LONGER, directory / "said")
     return directory / "out" / "run"
-
-
-def run_of(config: dict, resume: bool = False, **changes) -> Path:
-    """A run that is trained to its end in this process."""
-    run, ended = train(TrainConfig(**config | changes), resume)
-    assert ended
-    return run
 
 
 def finish(config: dict, said: Path, *flags: str):

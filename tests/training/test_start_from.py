@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import STATEFUL, assert_same_run, log_of
+from conftest import STATEFUL, assert_same_run, log_of, run_of
 from random_models import random_model, randomize, save_run
 
 from model import GPTNeoConfig
@@ -16,9 +16,8 @@ from nanostories.cli import UserError
 from nanostories.corpus.token_files import load_meta
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.training.bigram_init import bigram_embeddings
-from nanostories.training.config import TrainConfig, read_run
+from nanostories.training.config import read_run
 from nanostories.variants.compressor import Compressor
-from train import train
 
 pytestmark = pytest.mark.usefixtures("quick")
 SHAPE = dict(vocab_size=300, block_size=24, n_layer=3, n_head=4, n_embd=24)
@@ -52,8 +51,7 @@ def test_a_run_starts_where_the_source_is(shape, source, tokenizer, config, tmp_
         name = str(tmp_path / "ours" / "ckpt.pt")
     else:
         model, name = source(shape)
-    changes = {"start_from": name, "max_steps": 1, "learning_rate": 0.0, "weight_decay": 0.0}
-    run, _ = train(TrainConfig(**config | changes), resume=False)
+    run = run_of(config, start_from=name, max_steps=1, learning_rate=0.0, weight_decay=0.0)
     assert f"{name}: val_loss {log_of(run)[-1]['val_loss']}" in capsys.readouterr().out
     ours, _ = load_model(str(run))
     tokens = torch.randint(300, (3, 16))
@@ -65,10 +63,10 @@ def test_a_resumed_run_needs_its_source_no_more(config, source, tmp_path):
     _, name = source(GPT2)
     # longer than the source's; bigram_init changes nothing
     config |= STATEFUL | {"start_from": name, "block_size": 40}
-    whole, _ = train(TrainConfig(**config | {"name": "whole"}), resume=False)
-    run, _ = train(TrainConfig(**config | {"max_steps": 10}), resume=False)
+    whole = run_of(config, name="whole")
+    run_of(config, max_steps=10)
     shutil.rmtree(tmp_path / "theirs")
-    assert train(TrainConfig(**config), resume=True) == (run, True)
+    run = run_of(config, resume=True)
     assert_same_run(run, whole)
     recorded = read_run(run)
     assert (recorded["start_from"], recorded["n_layer"], recorded["block_size"]) == (name, 3, 24)
@@ -88,7 +86,7 @@ def test_what_does_not_fit_is_refused_in_one_line(
     if "data" in changes:
         config["data_dir"] = str(instruct_data_dir)
     with pytest.raises(UserError, match=message) as error:
-        train(TrainConfig(**config | {"start_from": name} | changes), resume=False)
+        run_of(config, start_from=name, **changes)
     assert "\n" not in str(error.value) and not Path(config["out_dir"]).exists()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import STATEFUL, arguments, assert_same_weights, log_of, weights
+from conftest import STATEFUL, arguments, assert_same_weights, log_of, run_of, weights
 from story_files import snapshot
 
 import train as train_module
@@ -28,13 +28,8 @@ from nanostories.training import log
 from nanostories.training.config import TrainConfig
 from nanostories.training.data_order import Windows, load_corpus, story_windows
 from nanostories.training.state import TrainingState
-from train import train
 
 pytestmark = pytest.mark.usefixtures("quick")
-
-
-def run_of(config: dict, **changes):
-    return train(TrainConfig(**config | changes), resume=False)[0]
 
 
 @pytest.fixture(params=["cpu", "gpu"])
@@ -147,8 +142,9 @@ def test_validation_loss_and_bpb_are_what_they_say(config, data_dir, instruct_da
 
 def test_the_first_step_is_that_of_plain_pytorch(config, data_dir):
     """One step of the loop beside one written out with nothing but torch."""
-    config = TrainConfig(**config | {"max_steps": 1, "weight_decay": 0.3, "grad_clip": 0.5})
-    run, _ = train(config, resume=False)
+    changes = {"max_steps": 1, "weight_decay": 0.3, "grad_clip": 0.5}
+    run = run_of(config, **changes)
+    config = TrainConfig(**config | changes)
     shape = from_checkpoint(load_checkpoint(run / "ckpt.pt")).config
     torch.manual_seed(config.seed)
     model = GPTNeo(shape)
