@@ -102,8 +102,8 @@ def corpus() -> Corpus:
 
 
 def new_state(**settings) -> TrainingState:
-    defaults = dict(n_layer=4, n_head=4, n_embd=32, block_size=64, window_size=16, compile=False)
-    config = TrainConfig(**defaults | dict(batch_size=4, grad_accum_steps=2) | settings)
+    small = dict(n_layer=4, n_head=4, n_embd=32, block_size=64, window_size=16)
+    config = TrainConfig(**small, **settings, batch_size=4, grad_accum_steps=2, compile=False)
     shape = GPTNeoConfig(TOKENIZER.vocab_size, **config.model_shape())
     with torch.device(CUDA):  # as fake tensors do not move
         model = MODELS[config.architecture](shape)
@@ -117,26 +117,22 @@ def require_on_gpu(state: TrainingState) -> None:
     assert all(x.is_cuda and x.dtype == torch.float32 for x in tensors)
 
 
-def steps(state: TrainingState) -> None:
+def train_steps(**settings) -> TrainingState:
+    state = new_state(**settings)
     loss_of = train.training_loss(state)
     batches = Batches(state.corpus, state.config, SINGLE_PROCESS)
     for step in range(N_STEPS):
         train.train_step(state, loss_of, batches.for_step(step))
     require_on_gpu(state)
-
-
-def train_steps(**settings) -> None:
-    steps(new_state(**settings))
+    return state
 
 
 def evaluation() -> None:
-    state = new_state()
-    train.evaluate(state)
+    train.evaluate(new_state())
 
 
 def resume() -> None:
-    state = new_state(optimizer="muon")
-    steps(state)
+    state = train_steps(optimizer="muon")
     saved = tree_map_only(torch.Tensor, torch.Tensor.cpu, state.for_resuming())
     resumed = new_state(optimizer="muon")
     resumed.restore(saved)
