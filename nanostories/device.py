@@ -43,14 +43,11 @@ def set_up_device(name: str = "auto", local_rank: int | None = None) -> torch.de
             name = "mps"
         if torch.cuda.is_available():
             name = "cuda"
-    allowed = r"cpu|mps|cuda(:\d+)?"
     if local_rank is not None:
-        allowed = "cpu|cuda"
-    if not re.fullmatch(allowed, name):
-        problem = "must be cpu or cuda, or for a single process cuda:1 (…) or mps"
-        raise UserError(f"device={name}: {problem}")
-    if local_rank is not None and name == "cuda":
-        name = f"cuda:{local_rank}"
+        if name not in ("cpu", "cuda"):
+            raise UserError(f"device={name}: must be cpu or cuda where a run has several processes")
+        if name == "cuda":
+            name = f"cuda:{local_rank}"
     try:
         device = torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:

@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize(
     "name, local_rank, word",
-    [("cuda:x", None, "must be"), ("cuda:1", 0, "must be"), ("cuda:99", None, "cannot")],
+    [("cuda:x", None, "cannot"), ("cuda:1", 0, "must be"), ("cuda:99", None, "cannot")],
 )
 def test_a_device_that_cannot_be_used_is_named(name, local_rank, word):
     with pytest.raises(UserError, match=f"device.{{1,2}}{name}.*{word}"):

@@ -134,10 +134,6 @@ class Windows:
         return np.array(starts)
 
 
-def largest_divisor(n: int, limit: int) -> int:
-    return max(divisor for divisor in range(1, limit + 1) if n % divisor == 0)
-
-
 class Batches:
     """The micro-batches of any step, for this rank: all of one size, at most batch_size windows (or
     as many tokens in short ones)."""
@@ -149,7 +145,9 @@ class Batches:
         if rest:
             problem = f"is not divisible by {ranks.size} processes"
             raise UserError(f"batch_size * grad_accum_steps {problem}")
-        self.n_micro_batches = share // largest_divisor(share, config.batch_size)
+        self.n_micro_batches = math.ceil(share / config.batch_size)
+        while share % self.n_micro_batches:
+            self.n_micro_batches += 1
         self.stream = corpus.train
         self.windows = Windows(corpus, config)
         if config.short_window_steps:
