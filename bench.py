@@ -3,7 +3,6 @@ Measures all speeds in the docs: medians of ours and its peers', alternating in 
 
 $ python bench.py train --save      # run it, and append the result to benches/results.jsonl
 $ python bench.py train --saved     # its newest saved results, a column for each machine
-$ python bench.py --saved           # the newest saved results of all benches
 
 Each bench is a file of benches/, which says more:
 
@@ -37,7 +36,7 @@ RESULTS = Path(__file__).parent / "benches" / "results.jsonl"
 
 def parse_arguments():
     parser = Parser(__doc__)
-    parser.add_argument("name", nargs="?", choices=BENCHES, help="which bench")
+    parser.add_argument("name", choices=BENCHES, help="which bench")
     parser.add_argument(
         "--rounds", type=positive, help="runs of each contestant, or seeds (default: 3; loss: 1)"
     )
@@ -55,8 +54,6 @@ def parse_arguments():
     )
     parser.add_argument("--saved", action="store_true", help="only print the saved results")
     args = parser.parse_args()
-    if not args.name and not args.saved:
-        parser.error(f"name a bench: {', '.join(BENCHES)}; or use --saved for all saved results")
     if args.configs and args.name != "track":
         parser.error("--config is for track")
     if args.device and args.name != "gpu":
@@ -106,9 +103,8 @@ def main() -> None:
     args = parse_arguments()
     with one_line_errors("bench.py", interrupted="no result was saved"):
         if args.saved:
-            saved = list(read_json_lines(RESULTS))
-            for name in [args.name] if args.name else BENCHES:
-                print_results(name, [result for result in saved if result["bench"] == name])
+            saved = [result for result in read_json_lines(RESULTS) if result["bench"] == args.name]
+            print_results(args.name, saved)
             return
         result = run_bench(args)
         print_results(args.name, [result])
