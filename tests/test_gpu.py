@@ -44,7 +44,6 @@ def compiled_if(compiled: bool, function):
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_attention_equals_the_formula(compiled, packed, T, D, dtype, tolerance):
-    torch.manual_seed(0)
     starts = None
     if packed:
         tokens = torch.rand(4, T, device="cuda") < 1 / 60
@@ -58,7 +57,6 @@ def test_attention_equals_the_formula(compiled, packed, T, D, dtype, tolerance):
 def test_loss_and_gradients_of_the_model_are_those_of_a_cpu_and_never_wait_for_the_gpu(
     width, compiled, packed
 ):
-    torch.manual_seed(0)
     model = GPTNeo(GPTNeoConfig(vocab_size=2000, n_layer=4, n_head=16, n_embd=16 * width))
     tokens = torch.randint(1, 2000, (2, 513))
     tokens[:, 5::70] = 0

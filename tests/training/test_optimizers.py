@@ -12,12 +12,9 @@ from nanostories.training.optimizers import Muon, learning_rate, make_optimizers
 from nanostories.variants import MODELS
 from train import TrainingState, loss_and_gradients, train_step
 
-TOKENS = torch.randint(50, (6, 17), generator=torch.manual_seed(0))
-
 
 @pytest.mark.parametrize("shape", [(64, 16), (16, 64)])
 def test_muon_equals_pytorchs(shape):
-    torch.manual_seed(0)
     config = TrainConfig(learning_rate=0.02, weight_decay=0.1, beta1=0.95)
     settings = dict(lr=0.02, weight_decay=0.1, momentum=0.95)
     ours = [torch.nn.Parameter(torch.randn(shape)) for _ in range(3)]
@@ -43,7 +40,6 @@ def test_learning_rate_warms_up_stays_and_falls():
 
 
 def small_model(architecture: str = "gptneo") -> GPTNeo:
-    torch.manual_seed(0)
     shape = GPTNeoConfig(vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=8)
     return MODELS[architecture](shape)
 
@@ -80,13 +76,14 @@ def test_in_float16_an_overflow_in_one_optimizers_gradients_skips_the_step_of_al
     state = TrainingState(model, TrainConfig(optimizer="muon", dtype="float16", compile=False))
     before = copy.deepcopy(model.state_dict())
     scale = state.scaler.get_scale()
-    step = [(TOKENS[:, :-1], TOKENS[:, 1:], 1.0)]
+    tokens = torch.randint(50, (6, 17))
+    step = (state, lambda x, y: model(x, y)[1], [(tokens[:, :-1], tokens[:, 1:], 1.0)])
     hook = model.get_parameter(where).register_hook(lambda gradient: gradient * torch.inf)
-    train_step(state, lambda x, y: model(x, y)[1], step)
+    train_step(*step)
     assert state.sums[1].isfinite()  # the log has no infinite norm
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     hook.remove()
-    train_step(state, lambda x, y: model(x, y)[1], step)
+    train_step(*step)
     for name, weight in model.named_parameters():
         assert weight.isfinite().all() and not weight.equal(before[name]), name
     assert state.scaler.get_scale() == scale / 2 and state.step == 2
