@@ -367,9 +367,8 @@ def remark_on(run: Path) -> None:
 def remedy_for(error: RuntimeError | MemoryError, ranks: Ranks) -> str | None:
     """What happened, and what to do, if the error is no fault of this code; None for any other."""
     reason = str(error).partition("\n")[0]
-    # Out of memory is a plain RuntimeError on a CPU and on a Mac's GPU.
-    is_memory_error = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-    if is_memory_error or any(text in str(error) for text in MEMORY_ERRORS):
+    # Out of memory is a RuntimeError of PyTorch's, on a CPU and on a Mac's GPU a plain one.
+    if isinstance(error, MemoryError) or any(text in str(error) for text in MEMORY_ERRORS):
         smaller = "halve --batch_size and double --grad_accum_steps, or take a smaller model"
         return f"out of memory; {smaller} ({reason})"
     if ranks.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
