@@ -26,9 +26,7 @@ class TrainingLog:
         self.config = state.config
         self.ranks = ranks
         # The first step compiles, or warms up; so does the first that reads longer windows.
-        self.uncounted_steps = {state.step}
-        if self.config.short_window_steps:
-            self.uncounted_steps.add(self.config.short_window_steps)
+        self.uncounted_steps = {state.step, self.config.short_window_steps}
         self.peak_flops = peak_flops(state.device, state.dtype)
         self.timed_steps = 0  # since the last row
         self.seconds_at_last_row = state.seconds
