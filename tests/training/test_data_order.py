@@ -71,16 +71,14 @@ def test_story_windows_hold_every_story_whole(seed):
     assert (tokens[starts[1:]] == 0).sum() >= len(starts) - 5
 
 
-def test_windows_hold_the_text_and_its_successors_that_count():
+def test_a_window_at_the_end_holds_text_and_its_successors_that_count():
     tokens = np.arange(40_000, 40_100).astype("<u2")  # ids that int16 cannot hold
     stream = TokenStream(tokens, tokens % 2 == 0, 10, CPU)
-    starts = np.array([0, 96])  # the second window reaches past the end
-    inputs, targets = stream.read(starts, 5)
-    assert inputs[0].tolist() == [40_000, 40_001, 40_002, 40_003, 40_004]
-    assert targets[0].tolist() == [-100, 40_002, -100, 40_004, -100]
-    assert inputs[1, :4].tolist() == [40_096, 40_097, 40_098, 40_099]
-    assert targets[1].tolist() == [-100, 40_098, -100, -100, -100]
-    assert stream.count_targets(starts, 5).tolist() == [2, 1]
+    start = np.array([96])
+    inputs, targets = stream.read(start, 5)
+    assert inputs[0, :4].tolist() == [40_096, 40_097, 40_098, 40_099]
+    assert targets[0].tolist() == [-100, 40_098, -100, -100, -100]
+    assert stream.count_targets(start, 5).tolist() == [1]
 
 
 def test_every_micro_batch_has_its_own_dropout():
