@@ -48,7 +48,6 @@ def parse_arguments():
         metavar="FILE",
         help="for track: the config of the record, and those to compare with it",
     )
-    parser.add_argument("--device", help="for gpu: cpu tries the command, at toy size")
     parser.add_argument(
         "--save", action="store_true", help="append the result to benches/results.jsonl"
     )
@@ -56,8 +55,6 @@ def parse_arguments():
     args = parser.parse_args()
     if args.configs and args.name != "track":
         parser.error("--config is for track")
-    if args.device and args.name != "gpu":
-        parser.error("--device is for gpu")
     return args
 
 
@@ -67,11 +64,11 @@ def run_bench(args) -> dict:
     from nanostories.device import processor_name, set_up_device
 
     settings = {}  # what is left out has the bench's own default
-    for name in ("rounds", "configs", "device"):
+    for name in ("rounds", "configs"):
         if getattr(args, name):
             settings[name] = getattr(args, name)
     ratios, figures = importlib.import_module(f"benches.{args.name}").bench(**settings)
-    device = set_up_device(args.device or DEVICE)
+    device = set_up_device(DEVICE)
     versions = {"python": platform.python_version()}
     for library in distributions():
         if library.name in LIBRARIES:

@@ -21,6 +21,7 @@ from nanostories.files import append_json
 pytest.importorskip("transformers")
 pytest.importorskip("rouge_score_rs")
 SHAPE = GPTNeoConfig(vocab_size=300, block_size=128, n_layer=2, n_head=2, n_embd=16)
+TOY_CONFIG = dict(n_layer=2, n_head=2, n_embd=16, batch_size=2, compile=False)
 N_RATIOS = {"train": 3, "sample": 6, "loss": 1, "track": 1, "rouge": 2, "gpu": 10}
 
 
@@ -50,7 +51,16 @@ def toys(monkeypatch, command_line, tmp_path):
         sample: {"SHAPE": SHAPE, "NEW_TOKENS": 8, "PLAIN_NEW_TOKENS": 2},
         train_bench: {"SHAPE": SHAPE},
         rouge: {"N_TEXTS": 5, "N_PEER_STORIES": 10, "make_stories": make_stories},
-        gpu: {"CHECKS": ["false"], "SHAPE": SHAPE, "STEPS": 1, "measured_flops": lambda *_: 1e18},
+        gpu: {
+            "CHECKS": ["false"],
+            "SHAPE": SHAPE,
+            "STEPS": 1,
+            "STORIES": 10,
+            "NUMBERS": 2**20,
+            "measured_flops": lambda *_: 1e18,
+            "read_config": lambda _: TOY_CONFIG,
+        },
+        torch.cuda: {"reset_peak_memory_stats": lambda: None, "max_memory_allocated": lambda: 1},
         loss: {"SETTINGS": toy_run, "LEARNING_RATES": [1e-3], "SHARES": [0.5, 1]},
         measure: {"subprocess": SimpleNamespace(run=run_here), "OUT": tmp_path / "out"},
         measure.gc: {"collect": lambda: None},  # tenths of a second before each measurement
@@ -65,10 +75,10 @@ def toys(monkeypatch, command_line, tmp_path):
 
 
 @pytest.mark.parametrize("name", N_RATIOS)
-def test_every_bench_runs(name, toys, command_line, tmp_path):
+def test_every_bench_runs(name, toys, command_line, tmp_path, monkeypatch):
     flags = ["--rounds", 2 if name == "track" else 1, "--save"]
     if name == "gpu":
-        flags.append("--device=cpu")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     if name == "track":
         configs = [tmp_path / "record.py", tmp_path / "mine.py"]
         for path in configs:
