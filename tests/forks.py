@@ -54,7 +54,7 @@ def grade_in(directory: Path, url: str):
 
 
 def measure_memory(arguments: tuple[str, ...]):
-    """python -m sweeps.memory"""
+    """python -m nanostories.sweeps.memory"""
     from nanostories.sweeps import memory
 
     sys.argv = list(arguments)
