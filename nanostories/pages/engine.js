@@ -7,26 +7,12 @@
 
 // ---- Text <-> ids: byte-level BPE (nanostories/corpus/tokenizer.py) ----
 
-// The vocabulary spells each byte as a printable character; here a token is a string of its bytes,
-// each as the character of that number.
-function bytesBySpelling() {
-  const isPrintable = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
-  const bytes = {};
-  let next = 256; // the spelling of the next byte that is not printable
-  for (let byte = 0; byte < 256; byte++) {
-    const spelling = isPrintable(byte) ? byte : next++;
-    bytes[String.fromCharCode(spelling)] = byte;
-  }
-  return bytes;
-}
-
 class Tokenizer {
+  // tokens: strings of bytes, each as the character of that number
   constructor({ tokens, pattern }) {
-    const byteOf = bytesBySpelling();
-    const unspelled = (token) => Array.from(token, (character) => byteOf[character]);
     this.pattern = new RegExp(pattern, "gu");
-    this.tokens = tokens.map((token) => String.fromCharCode(...unspelled(token)));
-    this.ids = new Map(this.tokens.map((token, id) => [token, id]));
+    this.tokens = tokens;
+    this.ids = new Map(tokens.map((token, id) => [token, id]));
   }
 
   bytes(id) {

@@ -40,21 +40,6 @@ class Claim:
 
 
 @dataclass
-class Mention:
-    """Of a name, for the second time in a story."""
-
-    share: float  # its probability
-    ids: list[int]  # the story
-    i: int  # its place
-    third: float  # the largest probability of a third likeliest token in the story
-    unsure: int  # the place of that token
-
-    @property
-    def name(self) -> int:
-        return self.ids[self.i]
-
-
-@dataclass
 class Lesson:
     kind: str
     ids: list[int]  # the story
@@ -91,53 +76,58 @@ def find_lessons(
     each token."""
     lessons = {}  # by kind
     mentions = second_mentions(model, words, stories)
-    names = {mention.name for mention in mentions}
-    for mention in mentions[:MOST_TRIED]:
-        other = min(names.difference(mention.ids), default=mention.name)
-        for lesson in lessons_at(functools.partial(inspect, model, means), mention, other):
+    names = {ids[i] for _, ids, i in mentions}
+    for _, ids, i in mentions[:MOST_TRIED]:
+        other = min(names.difference(ids), default=ids[i])
+        for lesson in lessons_at(model, means, ids, i, other):
             kept = lessons.setdefault(lesson.kind, lesson)
             if lesson.holds and not kept.holds:
                 lessons[lesson.kind] = lesson
-        # All lessons need a name that is expected, and later mentions are even less expected.
-        if mention.share < EXPECTED or all(lesson.holds for lesson in lessons.values()):
+        if all(lesson.holds for lesson in lessons.values()):
             break
     return list(lessons.values())
 
 
-@torch.no_grad()
 def second_mentions(
     model: GPTNeo, words: Sequence[str], stories: Sequence[list[int]]
-) -> list[Mention]:
-    """The likeliest first, of names: whole words with a capital that come after a lower-case
-    one."""
+) -> list[tuple[float, list[int], int]]:
+    """(probability, story, place in it) of names that come for the second time, the likeliest
+    first. Names are whole words with a capital that come after a lower-case one."""
     mentions = []
     for ids in stories:
-        logits, _ = model(torch.tensor([ids]))
-        shares = logits[0].softmax(-1)
+        shares = shares_of(model, ids)
         for i in range(1, len(ids) - 1):
             before, word, after = (words[id] for id in ids[i - 1 : i + 2])
             is_capitalized = len(word) > 2 and word[1:3].istitle()  # " Li" of " Lily"; not " I"
             is_name = before[-1:].islower() and is_capitalized and not after[:1].isalpha()
             if is_name and ids[:i].count(ids[i]) == 1:
-                share = shares[i - 1, ids[i]].item()
-                third, place = shares[:-1].topk(3).values[:, 2].max(0)
-                mentions.append(Mention(share, ids, i, third.item(), place.item() + 1))
-    return sorted(mentions, key=lambda mention: -mention.share)
+                mentions.append((shares[i - 1, ids[i]].item(), ids, i))
+    return sorted(mentions, reverse=True)
 
 
-def lessons_at(inspect, mention: Mention, other: int) -> Iterator[Lesson]:
-    """One of each kind, for the second mention of a name. other: a name to exchange it with."""
-    ids = mention.ids
-    i = mention.i
-    name = mention.name
+@torch.no_grad()
+def shares_of(model: GPTNeo, ids: Sequence[int]) -> torch.Tensor:
+    """(T, V): the probability of each token in the place after each of these."""
+    logits, _ = model(torch.tensor([ids]))
+    return logits[0].softmax(-1)
+
+
+def lessons_at(
+    model: GPTNeo, means: torch.Tensor, ids: list[int], i: int, other: int
+) -> Iterator[Lesson]:
+    """One of each kind, at a place i of a story where a name comes for the second time. other: a
+    name to exchange it with."""
+    name = ids[i]
+    look = functools.partial(inspect, model, means)
     lesson = functools.partial(Lesson, ids=ids, i=i)
-    lens, attention = inspect(ids[:i])
+    lens, attention = look(ids[:i])
     share = lens[-1, name].item()
     expected = Claim("the name is expected", share, low=EXPECTED)
 
     certain = Claim("the name is nearly certain", share, low=0.9)
-    uncertain = Claim("elsewhere, the third likeliest word is possible", mention.third, low=0.1)
-    yield lesson("dice", claims=[certain, uncertain], shows={"place": mention.unsure})
+    third, place = shares_of(model, ids[:-1]).topk(3).values[:, 2].max(0)
+    uncertain = Claim("elsewhere, the third likeliest word is possible", third.item(), low=0.1)
+    yield lesson("dice", claims=[certain, uncertain], shows={"place": place.item() + 1})
 
     n_layers = max(1, len(lens) // 2)
     early = lens[:n_layers, name].max().item()
@@ -152,23 +142,23 @@ def lessons_at(inspect, mention: Mention, other: int) -> Iterator[Lesson]:
     yield lesson("heads", claims=[expected, most], shows=shows)
 
     if len(heads) >= 2 * FEW:  # else there are no others to compare with
-        claims, shows = switch_off(inspect, ids[:i], name, heads, share)
+        claims, shows = switch_off(look, ids[:i], name, heads, share)
         yield lesson("switch", claims=[expected, *claims], shows=shows)
 
     exchanged = [other if id == name else id for id in ids[:i]]
-    lens, _ = inspect(exchanged)
+    lens, _ = look(exchanged)
     new = Claim("with another name before, that one is expected", lens[-1, other].item(), low=0.5)
     old = Claim("and the old one is forgotten", lens[-1, name].item(), high=0.1)
     shows = {"exchanged": exchanged, "other": other}
     yield lesson("hero", claims=[expected, new, old], shows=shows)
 
 
-def switch_off(inspect, ids: list[int], name: int, heads: list[str], share: float):
+def switch_off(look, ids: list[int], name: int, heads: list[str], share: float):
     """(claims, what the page switches off): the heads without which the name is least expected
     after these tokens, and as many others. share: of the name with all heads."""
 
     def share_without(off):
-        lens, _ = inspect(ids, off)
+        lens, _ = look(ids, off)
         return lens[-1, name].item()
 
     heads = sorted(heads, key=lambda head: share_without([head]))

@@ -318,8 +318,8 @@ function aboutHead(attention) {
     looks += ` that find nothing${seen ? `; beside it, at ${seen}` : ""}.`;
   }
   if (!switchedOff.has(selected)) return [paragraph(looks)];
-  const without = `Tell on from here without ${countOf(switchedOff.size, "head")}`;
-  return [paragraph(looks), button(without, () => branch(told, i))];
+  const tellOn = button("Tell on from here without what is off", () => branch(told, i));
+  return [paragraph(looks), tellOn];
 }
 
 // Says which heads are off, in every tab.
@@ -333,12 +333,11 @@ function showSwitchedOff() {
 
 // ---- Compare ----
 
-// A text of A as it should be in B; names: [in A, in B], if one is exchanged. Not within words.
-function inB(text, names) {
-  if (!names) return text;
-  const name = names[0].replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-  const whole = new RegExp(`(^|[^\\p{Lu}\\p{Ll}])${name}(?![\\p{Lu}\\p{Ll}])`, "gu");
-  return text.replace(whole, (_, before) => before + names[1]);
+// The text with one name exchanged for another; not within words.
+function exchanged(text, [name, other]) {
+  const escaped = name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  const whole = new RegExp(`(^|[^\\p{Lu}\\p{Ll}])${escaped}(?![\\p{Lu}\\p{Ll}])`, "gu");
+  return text.replace(whole, (_, before) => before + other);
 }
 
 // Tells story B: as A up to the chosen word, or where the beginning ends, then with the same dice.
@@ -346,16 +345,11 @@ async function tellOther(change, names = null) {
   if (!$("b-temperature").reportValidity()) return;
   const isInA = looking && looking.told === story;
   const first = Math.max(1, story.given); // a model needs a token
-  let from = Math.max(first, isInA ? looking.i : 0);
-  while (from > first && story.pieces[from - 1] === "") from -= 1; // not within a character
+  const from = Math.max(first, isInA ? looking.i : 0);
   const before = story.pieces.slice(0, from).join("");
-  if (names?.includes("")) {
-    message("Type both names: one that stands before the chosen word, and another.");
-    return;
-  }
-  const text = inB(before, names);
-  if (names && text === before) {
-    message(`“${names[0]}” does not stand before the chosen word.`);
+  const text = names ? exchanged(before, names) : before;
+  if (names && (names.includes("") || text === before)) {
+    message("Type two names: one that stands before the chosen word, and another.");
     return;
   }
   if (story.number === null) {
@@ -376,10 +370,9 @@ async function tellOther(change, names = null) {
   }
   // B's dice go on where A's did: A's model had drawn this many tokens before.
   const given = ids.length - (from - story.given);
-  let { changed } = story;
-  if (from > first) changed = Math.min(changed ?? from, from);
   const drawn = ids.length;
-  const told = await withPieces({ ...story, ...change, ids, given, drawn, changed, names });
+  const changed = story.changed || from > first;
+  const told = await withPieces({ ...story, ...change, ids, given, drawn, changed, from });
   if (turn !== mine) return;
   showOther(told);
   await continueStory(told, mine);
@@ -392,87 +385,30 @@ async function showCompare() {
   if (!other) return [paragraph(about)];
   const a = story;
   const b = other;
-  const { parted, isLonger } = partingOf(a, b);
-  const places = new Set();
-  let parting = `Both tell the same story${b.names ? ", but for the name" : ""}.`;
-  if (isLonger) parting = "B goes on where A ends.";
+  const shift = b.drawn - b.from; // a name may be of more tokens than the one before
+  let place = b.from; // where they part, in A
+  while (place < a.ids.length && a.ids[place] === b.ids[place + shift]) place++;
   for (const word of document.querySelectorAll(".differs")) word.classList.remove("differs");
-  if (parted >= 0) {
-    const place = placeInB(a, b, parted);
-    let instead = "nothing more";
-    if (b.ids.length === contextLength) instead += ", as it has reached the model's limit";
-    if (place < b.ids.length) instead = quoted(b.pieces[place]);
-    parting = `They part where A says ${quoted(a.pieces[parted])} and B ${instead}.`;
-    a.box.children[parted].classList.add("differs");
-    b.box.children[place]?.classList.add("differs");
-    if (parted > 0) places.add(parted); // nothing comes before the first
+  const onlyA = button("Only story A", async () => show(a));
+  if (place === a.ids.length && place + shift === b.ids.length) {
+    return [paragraph("Both tell the same story."), onlyA];
   }
-  const isShared = looking?.told === a && looking.i > 0 && (parted < 0 || looking.i < parted);
-  if (isShared) places.add(looking.i);
-  return [
-    paragraph(parting),
-    table(["Chance of …", "A", "B"], await compareRows(a, b, [...places]), "wide"),
-    button("Only story A", async () => show(a)),
-  ];
-}
-
-function textTo({ pieces }, i) {
-  return pieces.slice(0, i).join("");
-}
-
-// The first word of A at which B's text is another (-1: none), and whether B only goes on longer.
-// Texts are compared, as the names may be of different numbers of tokens.
-function partingOf(a, b) {
-  const wanted = inB(textTo(a), b.names);
-  const got = textTo(b);
-  let same = 0;
-  while (same < wanted.length && wanted[same] === got[same]) same++;
-  let begins = 0; // the piece at which a text begins that both could share
-  for (let i = 1; i <= a.ids.length; i++) {
-    const text = inB(textTo(a, i), b.names);
-    if (!wanted.startsWith(text)) continue; // it ends within a name
-    if (text.length > same) return { parted: begins, isLonger: false };
-    begins = i;
+  const parts = [[a, place], [b, place + shift]];
+  const ids = parts.map(([{ ids }, i]) => ids[i] ?? data.end_of_text);
+  const said = parts.map(([{ pieces }, i]) => (i < pieces.length ? quoted(pieces[i]) : "no more"));
+  const shares = []; // first in A, then in B: the engine remembers one of them
+  for (const [told, i] of parts) {
+    told.box.children[i]?.classList.add("differs");
+    for (const id of ids) shares.push((await ask("inspect", told.ids, i, told.off, id)).share);
   }
-  return { parted: -1, isLonger: got.length > wanted.length };
-}
-
-// Where in B the text stands with which A's word i begins; behind its end, if B is shorter.
-function placeInB(a, b, i) {
-  const offset = inB(textTo(a, i), b.names).length;
-  let end = 0;
-  const place = b.pieces.findIndex((piece) => {
-    end += piece.length;
-    return end > offset;
+  const rows = said.map((text, k) => {
+    return element("tr", {}, rowTitle(text), bar(shares[k]), bar(shares[k + 2]));
   });
-  return place < 0 ? b.ids.length : place;
-}
-
-// How sure A and B were of words of A; of the other name, where names are exchanged. First all of
-// A, then all of B: the engine remembers one of them.
-async function compareRows(a, b, places) {
-  const sharesInA = [];
-  for (const place of places) sharesInA.push(await shareIn(a, place, a.ids[place]));
-  const rows = [];
-  for (const [k, place] of places.entries()) {
-    const at = placeInB(a, b, place);
-    let id = a.ids[place];
-    let title = quoted(a.pieces[place]);
-    const isName = inB(a.pieces[place], b.names) !== a.pieces[place];
-    if (isName) {
-      [id] = await ask("encode", inB(a.pieces[place], b.names));
-      title += ` / ${quoted(b.names[1])}`;
-    }
-    const cells = [bar(sharesInA[k]), bar(await shareIn(b, at, id))];
-    rows.push(element("tr", {}, rowTitle(title), ...cells));
-  }
-  return rows;
-}
-
-// How sure a story was of this token at a place; 0 behind its end
-async function shareIn({ ids, off }, place, id) {
-  if (place > ids.length) return 0;
-  return (await ask("inspect", ids, place, off, id)).share;
+  return [
+    paragraph(`They part where A says ${said[0]} and B ${said[1]}.`),
+    table(["Chance of …", "A", "B"], rows, "wide"),
+    onlyA,
+  ];
 }
 
 // ---- Decided? ----

@@ -3,25 +3,21 @@ const NUMBERS = 1_000_000; // of stories
 const $ = (id) => document.getElementById(id);
 const contextLength = data.engine.config.block_size;
 
-// ---- The engine, in a worker; in this page, and slower, where there is none ----
+// ---- The engine, in a worker ----
 
 let worker = null;
 let calls = 0;
 const waiting = new Map(); // number of a call -> the resolve and reject of its promise
 
-async function ask(call, ...args) {
-  if (worker) {
-    return new Promise((resolve, reject) => {
-      calls += 1;
-      waiting.set(calls, { resolve, reject });
-      worker.postMessage({ number: calls, call, args });
-    });
-  }
-  await new Promise((resolve) => setTimeout(resolve)); // the page shows what it has
-  return CALLS[call](...args);
+function ask(call, ...args) {
+  return new Promise((resolve, reject) => {
+    calls += 1;
+    waiting.set(calls, { resolve, reject });
+    worker.postMessage({ number: calls, call, args });
+  });
 }
 
-function startWorker() {
+async function start() {
   const source = new Blob([$("engine.js").textContent], { type: "text/javascript" });
   worker = new Worker(URL.createObjectURL(source));
   worker.onmessage = ({ data: { number, result, error } }) => {
@@ -34,18 +30,7 @@ function startWorker() {
     for (const { reject } of waiting.values()) reject(new Error(message || "its worker failed"));
     waiting.clear();
   };
-}
-
-async function start() {
-  const weights = $("weights").textContent;
-  try {
-    startWorker();
-    await ask("load", data.engine, weights);
-  } catch {
-    worker?.terminate();
-    worker = null;
-    await ask("load", data.engine, weights);
-  }
+  await ask("load", data.engine, $("weights").textContent);
   $("weights").remove();
 }
 
@@ -53,7 +38,7 @@ async function start() {
 
 // A story: ids; pieces: of text, one for each of ids; given: how many of them the reader wrote;
 // number: decides what is drawn, from the place `drawn` on; temperature; off: heads that are off;
-// changed: from this place on it is not the story of that number; box: its element
+// changed: whether it is another than the story of that number; box: its element
 const NO_STORY = { ids: [], pieces: [], given: 0, number: 0, temperature: 1, off: [] };
 let story = NO_STORY; // story A
 let other = null; // story B, which "Compare" tells
@@ -77,8 +62,7 @@ function promptText() {
 function fieldText(field, typed) {
   const text = typed.split(/\s+/).join(" ").trim();
   if (field !== "Words" && field !== "Features") return text;
-  const items = text.split(",").map((item) => item.trim());
-  return items.filter((item) => item !== "").join(", ");
+  return text.split(/\s*,\s*/).filter((item) => item !== "").join(", ");
 }
 
 async function tell() {
@@ -133,7 +117,7 @@ async function continueStory(told, mine) {
   message("Telling …");
   const before = ids.length;
   const started = performance.now();
-  let hasEnded = false;
+  let hasEnded = before > 1 && ids.at(-1) === data.end_of_text; // as the reader chose
   while (!hasEnded && ids.length < contextLength) {
     const next = await ask("next", ids, { temperature, number, given, off });
     if (turn !== mine) return;
@@ -149,16 +133,11 @@ async function continueStory(told, mine) {
 }
 
 // What it takes to tell it again.
-function nameOf({ number, temperature, off, changed, pieces }) {
+function nameOf({ number, temperature, off, changed }) {
   if (number === null) return "A story that was told when the page was made";
   const without = off.length ? `, without ${off.map(headName).join(" and ")}` : "";
-  const place = 1 + pieces.slice(0, changed).filter((piece) => piece !== "").length;
-  const since = changed === undefined ? "" : `, changed from word ${place} on`;
-  return `Story number ${number} at temperature ${temperature}${since}${without}`;
-}
-
-function countOf(n, noun) {
-  return n === 1 ? `1 ${noun}` : `${n} ${noun}s`;
+  const change = changed ? ", changed" : "";
+  return `Story number ${number} at temperature ${temperature}${change}${without}`;
 }
 
 function append(told, id, piece) {
@@ -248,24 +227,15 @@ function percent(share) {
 
 // Story `told` up to the word i, then this token, if any, then the model continues.
 async function branch(told, i, id = null) {
-  const { number, temperature } = told;
-  const ids = told.ids.slice(0, i);
-  const given = Math.min(told.given, i);
-  const changed = number === null ? 0 : Math.min(i, told.changed ?? i);
-  const drawn = id === null ? i : i + 1;
-  const beginning = { ids, given, number, temperature, changed, drawn, off: [...switchedOff] };
   const mine = beginTurn();
   if (!mine) return;
-  if (id !== data.end_of_text) {
-    const added = id === null ? [] : [id];
-    await tellFrom({ ...beginning, ids: [...ids, ...added] }, mine);
-    return;
-  }
-  const shortened = await withPieces(beginning);
-  if (turn !== mine) return;
-  earlier.push(story);
-  show(shortened);
-  finish("The end.");
+  const { number, temperature } = told;
+  const ids = told.ids.slice(0, i);
+  if (id !== null) ids.push(id);
+  const given = Math.min(told.given, i);
+  const off = [...switchedOff];
+  const drawn = ids.length;
+  await tellFrom({ ids, given, number, temperature, changed: true, drawn, off }, mine);
 }
 
 // An error in the engine becomes a sentence on the page, and the reader's text stays.
@@ -279,22 +249,9 @@ async function guarded(action) {
 
 // ---- Taking a story along ----
 
-function storyText() {
-  return `${story.pieces.join("").trim()}\n\n(${document.title}. ${nameOf(story)}.)\n`;
-}
-
-async function copyStory() {
-  try {
-    await navigator.clipboard.writeText(storyText());
-    message("The story is copied.");
-  } catch {
-    getSelection().selectAllChildren($("story"));
-    message("This browser does not let the page copy. The story is selected: copy it from here.");
-  }
-}
-
 function saveStory() {
-  const file = new Blob([storyText()], { type: "text/plain" });
+  const text = `${story.pieces.join("").trim()}\n\n(${document.title}. ${nameOf(story)}.)\n`;
+  const file = new Blob([text], { type: "text/plain" });
   const address = URL.createObjectURL(file);
   element("a", { href: address, download: `story-${story.number ?? 0}.txt` }).click();
   setTimeout(() => URL.revokeObjectURL(address), 1000);
@@ -312,7 +269,6 @@ function connect() {
     guarded(showView);
   };
   $("back").onclick = back;
-  $("copy").onclick = copyStory;
   $("save").onclick = saveStory;
   for (const box of [$("story"), $("other")]) {
     withArrowKeys(box);

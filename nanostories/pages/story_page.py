@@ -139,7 +139,10 @@ def story_page(
         "config": asdict(backend.model.config),
         "shapes": shapes,
         "means": means.flatten(1).tolist(),
-        "vocabulary": tokenizer.vocabulary,
+        "vocabulary": {
+            "tokens": [token.decode("latin-1") for token in tokenizer.ranks],
+            "pattern": tokenizer.vocabulary["pattern"],
+        },
         "kernel": base64.b64encode((TEMPLATES / "multiply.wasm").read_bytes()).decode(),
     }
     data = {
@@ -147,7 +150,7 @@ def story_page(
         "prefix": backend.prefix,
         "openings": openings,
         "end_of_text": tokenizer.end_of_text,
-        "lessons": [asdict(lesson) for lesson in lessons],
+        "lessons": [asdict(lesson) for lesson in lessons if lesson.holds],
         "fields": list(FIELDS.values()) if has_headers else [],
         "facts": facts,
         "language": language,
