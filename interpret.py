@@ -32,7 +32,6 @@ from nanostories.tables import write_table
 # answered at once. Their argument backend is a LocalBackend.
 
 MIN_STORIES = 50
-FEW_LOGITS = 0.5  # between two texts: --patch
 ABLATED = 0.2  # the share of the stories on which heads and neurons are ablated: the first ones
 
 
@@ -53,6 +52,7 @@ def parse_arguments() -> argparse.Namespace:
 # ---- Everything about a model ----
 def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> None:
     """texts: validation stories."""
+    from nanostories.corpus.word_forms import looks_english
     from nanostories.interpretation import neurons, tables
     from nanostories.interpretation.ablation import add_loss_increases
     from nanostories.interpretation.heads import head_rows, induction_shares
@@ -60,7 +60,6 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
     from nanostories.interpretation.reading import read_activations
     from nanostories.interpretation.word_classes import TaggedCorpus
     from nanostories.pages import interpretation_pages as pages
-    from nanostories.pages.html import language_of
 
     gpt = backend.model
     tokenizer = backend.tokenizer
@@ -80,11 +79,7 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
     write_table(out / "neurons.csv", neuron_rows)
     write_table(out / "residual.csv", neurons.neuron_rows(reading.residual, tokenizer))
     name = model.label(out)
-    warnings = []
-    language = language_of(texts)
-    if not language:
-        warnings.append("kinds of words are known in English only, which these stories are not")
-    page = pages.neurons_page(name, language, neuron_rows, backend, reading.neurons)
+    page = pages.neurons_page(name, neuron_rows, backend, reading.neurons)
     write_bytes(out / "neurons.html", page)
     result_tables = [
         tables.heads_table(name, heads),
@@ -92,6 +87,9 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
         tables.ablation_table(heads, loss, n_ablated),
         tables.neurons_table(neuron_rows),
     ]
+    warnings = []
+    if not looks_english(texts):
+        warnings.append("kinds of words are known in English only, which these stories are not")
     picture = draw_attention(name, backend, args.text or texts[0], heads)
     save(out / "interpret.json", "interpret.py", result_tables, warnings, model.files, picture)
     print(f"\nwrote {out}/; next: open neurons.html there, or python export.py {model.name}")
@@ -147,10 +145,7 @@ def patch_answers(model: Model, backend, texts: Sequence[str], out: Path) -> Non
     table = Table("Heads", heads, {"brought back": ".2f"}, about=about, facts={"kind": "patching"})
     pieces = [pieces_of(backend.tokenizer, ids) for ids in prompts]
     picture = patching_picture(model.label(out), patching, pieces)
-    warnings = []
-    if after_first - after_second < FEW_LOGITS:
-        warnings.append("the model hardly tells the texts apart: shares of so little mean little")
-    save(out / "patching.json", "interpret.py --patch", [table], warnings, model.files, picture)
+    save(out / "patching.json", "interpret.py --patch", [table], (), model.files, picture)
     print(f"\nwrote {out}/patching.json, .png and .svg; next: open patching.png there")
 
 

@@ -20,6 +20,8 @@ from model import GPTNeo
 from nanostories.cli import UserError
 from nanostories.interpretation.hooks import run, run_with_cache
 
+FEW_LOGITS = 0.5  # shares of a smaller difference would mean little
+
 
 @dataclass
 class Patching:
@@ -31,15 +33,15 @@ class Patching:
 
 @torch.no_grad()
 def patch(model: GPTNeo, texts: torch.Tensor) -> Patching:
-    """texts (2, T + 1): the prompts, each with its answer at the end. UserError if the model does
-    not tell them apart."""
+    """texts (2, T + 1): the prompts, each with its answer at the end. UserError if the model hardly
+    tells them apart."""
     prompts = texts[:, :-1]
     logits, cache = run_with_cache(model, prompts)
     first, second = lead(logits, texts).tolist()
-    if first <= second:
+    if first - second < FEW_LOGITS:
         raise UserError(
             f"--patch: the first answer's logit is {first:+.2f} above the second's after the first"
-            f" text, {second:+.2f} after the second: the model does not tell these texts apart;"
+            f" text, {second:+.2f} after the second: the model hardly tells these texts apart;"
             " choose texts that end in different answers, and differ in a word before"
         )
 

@@ -5,7 +5,6 @@ an earlier same one …; and the same for uniform attention.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,13 +13,6 @@ from model import GPTNeo
 from nanostories.interpretation.hooks import run_with_cache, visible_keys
 from nanostories.interpretation.word_classes import WORD_CLASSES, TaggedCorpus, TaggedStory
 
-
-class Role(NamedTuple):
-    name: str
-    column: str  # of heads.csv: the measure that decides it
-    is_place: bool = False  # else a content
-
-
 # Sets of keys whose share of the attention is measured, over the queries that can see at least one
 # of them: by places and tokens, …
 TOKEN_SETS = ("itself", "previous", "beginning", "same_token", "after_same")
@@ -28,14 +20,11 @@ TOKEN_SETS = ("itself", "previous", "beginning", "same_token", "after_same")
 CLASS_SETS = [name if name == "punctuation" else f"{name}s" for name in WORD_CLASSES]
 WORD_SETS = (*CLASS_SETS, "sentence_end", "subject", "main_character")
 KEY_SETS = TOKEN_SETS + WORD_SETS
-ROLES = [
-    Role("itself", "itself", is_place=True),
-    Role("previous token", "previous", is_place=True),
-    Role("beginning", "beginning", is_place=True),
-    Role("same token", "same_token"),
-    Role("induction", "induction"),
-    *(Role(column.replace("_", " "), column) for column in WORD_SETS),
-]
+PLACES = {"itself": "itself", "previous token": "previous", "beginning": "beginning"}
+CONTENTS = {"same token": "same_token", "induction": "induction"}
+for column in WORD_SETS:
+    CONTENTS[column.replace("_", " ")] = column
+ROLES = PLACES | CONTENTS  # {role: the column of heads.csv that decides it}
 # A head has a role if that role's keys get this many times their share of uniform attention, …
 MIN_LIFT = 2.0
 MIN_EXCESS = 0.25  # … and exceed it by this much: (share - uniform) / (1 - uniform)
@@ -156,14 +145,14 @@ def name_role(row: dict) -> str:
     if row["entropy"] >= UNIFORM_ENTROPY * row["entropy_uniform"]:
         return "uniform"
     clear = {}
-    for role in ROLES:
-        if role.column in row:
-            share = row[role.column]
-            uniform = row[f"{role.column}_uniform"]
+    for role, column in ROLES.items():
+        if column in row:
+            share = row[column]
+            uniform = row[f"{column}_uniform"]
             # By this, not by the share: it favors the main character over names, if both are clear
             excess = (share - uniform) / (1 - uniform)
             if share >= MIN_LIFT * uniform and excess >= MIN_EXCESS:
-                clear[role.name] = excess
+                clear[role] = excess
     return max(clear, key=clear.get, default="mixed")
 
 

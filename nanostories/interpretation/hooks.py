@@ -12,7 +12,6 @@ q, k, v      (B, T, H, D)  queries (scaled, where the model scales attention), k
 pattern      (B, H, T, T)  attention; only with_pattern: model.py's fused one never has it
 z            (B, T, H, D)  each head's values, weighted by its attention
 attn_out     (B, T, C)     the sum of all heads' writes, with the bias
-resid_mid    (B, T, C)     the residual stream between attention and MLP; patch attn_out instead
 post         (B, T, 4C)    the neurons, after their GELU
 mlp_out      (B, T, C)     the MLP's write, with the bias
 resid_post   (B, T, C)     the residual stream after the block
@@ -31,7 +30,7 @@ Read = Callable[[str, torch.Tensor], object]
 Patch = Callable[[torch.Tensor], torch.Tensor]  # the activations -> their replacement
 
 
-def visible_keys(T: int, window: int, device: torch.device | str = "cpu") -> torch.Tensor:
+def visible_keys(T: int, window: int, device: torch.device) -> torch.Tensor:
     """(T, T) bool: which keys (columns) each query may attend to."""
     return torch.ones(T, T, dtype=torch.bool, device=device).tril().triu(1 - window)
 
@@ -57,7 +56,6 @@ def hooked(model: GPTNeo, hook: Callable[[str, torch.Tensor], torch.Tensor]):
     with handles:
         for i, block in enumerate(model.blocks):
             hook_input(f"blocks.{i}.resid_pre", block)
-            hook_input(f"blocks.{i}.resid_mid", block.ln_2)
             hook_input(f"blocks.{i}.post", block.mlp_out)
             hook_output(f"blocks.{i}.attn_out", block.attention_out)
             hook_output(f"blocks.{i}.mlp_out", block.mlp_out)
@@ -81,7 +79,7 @@ def run(
     waiting = dict(patches or {})
 
     def hook(name: str, x: torch.Tensor) -> torch.Tensor:
-        if name in waiting and not name.endswith("resid_mid"):
+        if name in waiting:
             x = waiting.pop(name)(x)
         if read:
             read(name, x)
@@ -105,8 +103,7 @@ def run(
         hidden = model.hidden(tokens, torch.arange(T, device=tokens.device), attend)
     if waiting:
         raise UserError(
-            f"no activations to patch: {', '.join(waiting)} (pattern: only if with_pattern=True;"
-            " resid_mid: patch attn_out)"
+            f"no activations to patch: {', '.join(waiting)} (pattern: only if with_pattern=True)"
         )
     return hidden
 

@@ -8,7 +8,6 @@ distribution.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -139,18 +138,12 @@ def remarkable(rows: Sequence[dict]) -> dict[str, dict]:
     return chosen
 
 
-class Context(NamedTuple):
-    """Text around a place where a neuron fires."""
-
-    pieces: list[str]  # of text, one for each token
-    activations: list[float]  # on each of them
-    place: int  # among them
-
-
 @torch.no_grad()
-def contexts_of(row: dict, model: GPTNeo, sums: NeuronSums, tokenizer: Tokenizer) -> list[Context]:
-    """The places where this neuron fires most, the highest activation first. row: of
-    neurons.csv."""
+def contexts_of(
+    row: dict, model: GPTNeo, sums: NeuronSums, tokenizer: Tokenizer
+) -> list[list[tuple[str, float]]]:
+    """The places where this neuron fires most, the highest activation first: the text of each token
+    around it, and the activation there. row: of neurons.csv."""
     contexts = []
     for rank in PEAKS:
         story = sums.corpus.stories[row[f"story_{rank}"]]
@@ -161,5 +154,5 @@ def contexts_of(row: dict, model: GPTNeo, sums: NeuronSums, tokenizer: Tokenizer
         run(model, tokens[None], cache.__setitem__)
         activations = cache[f"blocks.{row['layer']}.post"][0, begin:, row["neuron"]]
         pieces = pieces_of(tokenizer, tokens.tolist())[begin:]
-        contexts.append(Context(pieces, activations.tolist(), place - begin))
+        contexts.append(list(zip(pieces, activations.tolist())))
     return contexts

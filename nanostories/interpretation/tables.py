@@ -3,7 +3,7 @@
 import collections
 
 from nanostories.interpretation.ablation import INCREASE, MIN_INCREASE
-from nanostories.interpretation.heads import ROLES
+from nanostories.interpretation.heads import CONTENTS, PLACES, ROLES
 from nanostories.interpretation.logit_attribution import COPYING, LIKELIEST
 from nanostories.interpretation.neurons import FDR, PEAKS, STRONG, remarkable
 from nanostories.interpretation.word_classes import visible
@@ -28,12 +28,11 @@ NOTES = {
 
 def heads_table(run: str, heads: list[dict]) -> Table:
     roles = collections.Counter(row["role"] for row in heads)
-    n_places = sum(roles[role.name] for role in ROLES if role.is_place)
     row = {
         "run": run,
         "heads": len(heads),
-        "positional": n_places,
-        "semantic": sum(roles[role.name] for role in ROLES) - n_places,
+        "positional": sum(roles[role] for role in PLACES),
+        "semantic": sum(roles[role] for role in CONTENTS),
         "copying": sum(row["copies"] >= COPYING for row in heads),
         "correlation above 0.5": sum(row["distance_correlation"] > 0.5 for row in heads),
     }
@@ -43,7 +42,7 @@ def heads_table(run: str, heads: list[dict]) -> Table:
 
 def shown(head: dict) -> dict:
     """A row for a table."""
-    column = {role.name: role.column for role in ROLES}.get(head["role"])  # None: no role, no share
+    column = ROLES.get(head["role"])  # None: no role, no share
     return {
         "head": f"{head['layer']}.{head['head']}",
         "role": head["role"],
@@ -59,10 +58,10 @@ def shown(head: dict) -> dict:
 def roles_table(heads: list[dict]) -> Table:
     """The clearest head of each role."""
     rows = []
-    for role in ROLES:
-        alike = [row for row in heads if row["role"] == role.name]
+    for role, column in ROLES.items():
+        alike = [row for row in heads if row["role"] == role]
         if alike:
-            rows.append(shown(max(alike, key=lambda row: row[role.column])))
+            rows.append(shown(max(alike, key=lambda row: row[column])))
     about = (
         "The clearest head of each role that any has: the share of its attention that makes the"
         " role, and the share that attention to all alike would give."

@@ -3,7 +3,7 @@ Where the loss goes: each token of a story is of one kind (a name's first mentio
 the end of the story …), and the losses of the kinds sum to the whole.
 
 >>> kinds = token_kinds(["Tom ran. Then Tom hid."], tokenizer)
->>> [TOKEN_KINDS[kind] for kind in kinds[0]]
+>>> kinds[0].tolist()
 ['beginning of a sentence', 'content word, first', 'punctuation', 'beginning of a sentence',
 'name, again', 'content word, first', 'punctuation', 'end of the story']
 """
@@ -46,7 +46,6 @@ ABOUT = (
     " later ones. 95% intervals over stories."
 )
 ABOUT_OTHERS = "The stories do not look English: all words count as content words."
-ALL = "all"
 # Bins of positions in the story, and the first position of each
 BINS = (0, 16, 32, 64, 128, 256)
 POSITIONS = ("1 to 16", "17 to 32", "33 to 64", "65 to 128", "129 to 256", "257 on")
@@ -64,7 +63,7 @@ BEGINNING = regex.compile(
 
 # ---- Kinds ----
 def token_kinds(stories: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
-    """For each story, (tokens + 1,) numbers of TOKEN_KINDS: of its tokens and of its end."""
+    """For each story, (tokens + 1,) of TOKEN_KINDS: of its tokens and of its end."""
     names = set()
     function_words = set()
     if looks_english(stories):
@@ -74,8 +73,7 @@ def token_kinds(stories: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray
     for story in stories:
         pieces = pieces_of(tokenizer, tokenizer.encode(story))
         kinds = kinds_of_pieces(pieces, names, function_words)
-        kinds.append("end of the story")
-        kinds_of_stories.append(np.array([TOKEN_KINDS.index(kind) for kind in kinds]))
+        kinds_of_stories.append(np.array([*kinds, "end of the story"]))
     return kinds_of_stories
 
 
@@ -115,7 +113,7 @@ def kind_of_word(word: str, names: set[str], function_words: set[str], mentioned
 def loss_tables(kinds: list[np.ndarray], losses: dict[str, list[np.ndarray]]) -> list[Table]:
     """By kind and by position: the losses of the models, then what each gains over the one before
     it. losses: {model: for each story (tokens + 1,) nats}"""
-    lengths = [len(numbers) for numbers in kinds]
+    lengths = [len(of_story) for of_story in kinds]
     for model, stories in losses.items():
         if [len(nats) for nats in stories] != lengths:
             raise UserError(f"{model} has other tokens than the last model; name one at a time")
@@ -123,7 +121,8 @@ def loss_tables(kinds: list[np.ndarray], losses: dict[str, list[np.ndarray]]) ->
     for before, after in itertools.pairwise(losses):
         differences = [b - a for b, a in zip(losses[before], losses[after])]
         gains[f"{before} - {after}"] = differences
-    positions = [np.digitize(np.arange(length), BINS) - 1 for length in lengths]
+    bins = np.array(POSITIONS)
+    positions = [bins[np.digitize(np.arange(length), BINS) - 1] for length in lengths]
     tables = []
     for title, series in (("Loss", losses), ("Difference of the losses", gains)):
         if series:
@@ -141,13 +140,14 @@ def table_by(
     names: Sequence[str],
     series: dict[str, list[np.ndarray]],
 ) -> Table:
-    """labels: for each story (tokens + 1,) numbers of names; series: {model, or two models: for
-    each story (tokens + 1,) nats}"""
+    """labels: for each story (tokens + 1,) of names; series: {model, or two models: for each story
+    (tokens + 1,) nats}"""
+    present = set(np.concatenate(labels))
     rows = []
-    for i, name in enumerate(names):
-        rows.append(row_of(name, [numbers == i for numbers in labels], series))
-    rows.append(row_of(ALL, [numbers >= 0 for numbers in labels], series))
-    rows = [row for row in rows if row["share of tokens"]]
+    for name in names:
+        if name in present:
+            rows.append(row_of(name, [of_story == name for of_story in labels], series))
+    rows.append(row_of("all", [of_story != "" for of_story in labels], series))
     formats = {column: ".3f" if column in series else ".1%" for column in rows[0]}
     return Table(f"{title}: nats per token, and share of the whole", rows, formats)
 
@@ -158,7 +158,7 @@ def row_of(name: str, chosen: list[np.ndarray], series: dict[str, list[np.ndarra
     row = {"tokens": name, "share of tokens": counts.sum() / sum(map(len, chosen))}
     for model, stories in series.items():
         sums = np.array([nats[flags].sum() for nats, flags in zip(stories, chosen)])
-        row[model] = ratio(sums, counts).cell if counts.any() else None
+        row[model] = ratio(sums, counts).cell
         row[f"{model}, share"] = sums.sum() / np.concatenate(stories).sum()
     return row
 

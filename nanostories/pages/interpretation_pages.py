@@ -13,19 +13,19 @@ from matplotlib.figure import Figure
 from nanostories.generation.backends import LocalBackend
 from nanostories.interpretation.ablation import INCREASE
 from nanostories.interpretation.activation_patching import Patching
-from nanostories.interpretation.neurons import Context, NeuronSums, contexts_of, remarkable
+from nanostories.interpretation.neurons import NeuronSums, contexts_of, remarkable
 from nanostories.interpretation.word_classes import visible
-from nanostories.pages.html import FULL_SHADE, details, sections_page, span
+from nanostories.pages.html import FULL_SHADE, details, sections_page, shaded_text
 from nanostories.results import cell_text
 
 # Neurons on the page
 SHOWN_OF_KIND = 10
 SHOWN_OTHERS = 20
 INTRO = """<p>Where neurons fire most, five stories for each: the darker a token, the higher the
-activation on it, and the highest is bold. Point at a token for its number. AUC: how often the
-neuron fires more on a word of this kind than on another word of similar frequency, over all words;
-its highest activations may be on others. 0.5 is chance. Loss increase: without the neuron, in nats
-per token, with a 95% interval, where it was measured. All neurons are in neurons.csv.</p>
+activation on it. Point at a token for its number. AUC: how often the neuron fires more on a word of
+this kind than on another word of similar frequency, over all words; its highest activations may be
+on others. 0.5 is chance. Loss increase: without the neuron, in nats per token, with a 95% interval,
+where it was measured. All neurons are in neurons.csv.</p>
 <p id="about" role="status">&nbsp;</p>"""
 PICTURE_TOKENS = 32  # more would not be legible
 PANEL = 1.9  # inches, for one head
@@ -48,16 +48,14 @@ def neurons_to_show(rows: Sequence[dict]) -> dict[str, list[dict]]:
     return sections
 
 
-def neurons_page(
-    name: str, language: str, rows: Sequence[dict], backend: LocalBackend, sums: NeuronSums
-) -> bytes:
+def neurons_page(name: str, rows: Sequence[dict], backend: LocalBackend, sums: NeuronSums) -> bytes:
     """rows: of neurons.csv."""
     sections = {}
     for kind, shown in neurons_to_show(rows).items():
         parts = []
         for row in shown:
             contexts = contexts_of(row, backend.model, sums, backend.tokenizer)
-            parts.append(details(heading_of(row, kind), context_lines(contexts, language)))
+            parts.append(details(heading_of(row, kind), context_lines(contexts)))
         sections[kind] = "".join(parts)
     return sections_page(f"Neurons of {name}", INTRO, sections)
 
@@ -75,19 +73,16 @@ def heading_of(row: dict, kind: str) -> str:
     return text
 
 
-def context_lines(contexts: Sequence[Context], language: str) -> str:
-    """contexts: of one neuron, the highest activation first."""
-    highest = max(contexts[0].activations)
+def context_lines(contexts: Sequence) -> str:
+    """contexts: of contexts_of."""
+    highest = max(activation for _, activation in contexts[0])
     lines = []
     for context in contexts:
-        spans = []
-        for i, piece in enumerate(context.pieces):
-            activation = context.activations[i]
+        tokens = []
+        for piece, activation in context:
             shade = FULL_SHADE * max(activation, 0) / max(highest, 1e-6)
-            shown = piece.replace("\n", "↵") or "·"  # "": a part of a character
-            text = span(shown, shade, f"{piece.strip()} · {activation:.2f}")
-            spans.append(f"<b>{text}</b>" if i == context.place else text)
-        lines.append(f'<p class="shaded" lang="{language}">{"".join(spans)}</p>')
+            tokens.append((piece.replace("\n", "↵"), shade, f"{activation:.2f}"))
+        lines.append(shaded_text(tokens))
     return "".join(lines)
 
 

@@ -10,12 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from nanostories.corpus.tokenizer import Tokenizer
-from nanostories.interpretation.token_kinds import TOKEN_KINDS
 from nanostories.interpretation.word_classes import pieces_of
-from nanostories.pages.html import language_of, sections_page, span
+from nanostories.pages.html import FULL_SHADE, sections_page, shaded_text
 
 SHOWN_STORIES = 6
-SCALE = (-3, -1, -0.3, 0.3, 1, 3)  # nats, in the legend
 
 
 def shaded_stories(
@@ -27,20 +25,16 @@ def shaded_stories(
     """The first SHOWN_STORIES, by the first and the last model. kinds, losses: for each story
     (tokens + 1,), the end of the story last"""
     first, *_, last = losses
-    lang = language_of(stories)
     sections = {}
     for i, story in enumerate(stories[:SHOWN_STORIES]):
         pieces = [*pieces_of(tokenizer, tokenizer.encode(story)), "‹end›"]
-        spans = []
+        tokens = []
         for piece, kind, a, b in zip(pieces, kinds[i], losses[first][i], losses[last][i]):
-            about = f"{piece.strip()} · {TOKEN_KINDS[kind]} · {first} {a:.3f}, {last} {b:.3f} nats"
-            spans.append(span(piece or "·", a - b, about))  # "": a part of a character
-        sections[f"Story {i + 1}"] = f'<p class="shaded" lang="{lang}">{"".join(spans)}</p>'
-    scale = " ".join(span(f" {nats:+} ", nats, "") for nats in SCALE)
+            tokens.append((piece, a - b, f"{kind} · {first} {a:.3f}, {last} {b:.3f} nats"))
+        sections[f"Story {i + 1}"] = shaded_text(tokens)
     intro = (
         f"<p>Blue: {html.escape(last)} finds the token likelier than {html.escape(first)}; orange:"
-        " less likely. Point at a token for its kind and both losses.</p><p>Loss of"
-        f" {html.escape(first)} minus loss of {html.escape(last)}, nats: {scale} or beyond</p>"
-        '<p id="about" role="status">&nbsp;</p>'
+        f" less likely; in full color by {FULL_SHADE} nats or more. Point at a token for its kind"
+        ' and both losses.</p><p id="about" role="status">&nbsp;</p>'
     )
     return sections_page(f"{first} and {last}, token by token", intro, sections)
