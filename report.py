@@ -10,8 +10,6 @@ NAME.json, the picture NAME.svg beside it, and links to their pages. Where a sec
 names the command that fills it.
 """
 
-import html
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,27 +37,25 @@ def make_report(files) -> bytes:
     from nanostories.pages.runs import runs_section
     from nanostories.pages.stories import stories_section
 
-    contents = dict.fromkeys(SECTIONS, "")
-    contents["train.py"] = runs_section(files)
-    contents["sample.py"] = stories_section(files)
+    sections = {"Overview": overview_section(files)} | dict.fromkeys(SECTIONS.values(), "")
+    sections[SECTIONS["train.py"]] = runs_section(files)
+    sections[SECTIONS["sample.py"]] = stories_section(files)
     for path, result, out_of_date in files.results:
         if out_of_date:
             result = replace(result, warnings=[*result.warnings, out_of_date])
         command = result.command.split()[0]
+        title = SECTIONS.get(command, command)
         content = to_html(result) + files.picture(path.with_suffix(".svg"))
-        contents[command] = contents.get(command, "") + details(files.label(path), content)
-    missing = [f"{SECTIONS[x]}: python {x} --help" for x in SECTIONS if not contents[x]]
+        sections[title] = sections.get(title, "") + details(files.label(path), content)
     pages = [path for path in files.paths if path.suffix == ".html" and path.name != "report.html"]
-    sections = {"Overview": overview_section(files)}
-    for command, content in contents.items():
-        sections[SECTIONS.get(command, command)] = content
     sections["Pages"] = list_html([files.link(path) for path in pages])
-    sections["Damaged files, left out"] = list_html([html.escape(line) for line in files.damaged])
     if not any(sections.values()):
         raise UserError(f"{files.top}: no results below it; train a run with: python train.py")
+    empty = {command: title for command, title in SECTIONS.items() if not sections[title]}
+    missing = [f"{title}: python {command} --help" for command, title in empty.items()]
     sections["Sections without results yet"] = list_html(missing)
     shown = {title: content for title, content in sections.items() if content}
-    return sections_page(f"nanostories: {files.top.name}", "", shown, n_open=1)
+    return sections_page(f"nanostories: {files.top.name}", "", shown)
 
 
 def list_html(lines: list[str]) -> str:
@@ -84,8 +80,6 @@ def main():
         content = make_report(files)
         path = files.top / "report.html"
         write_bytes(path, content)
-    for line in files.damaged:
-        print(line, file=sys.stderr)
     print(f"wrote {path} ({len(content) / 1e6:.1f} MB); next: open it in a browser")
 
 

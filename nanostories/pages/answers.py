@@ -32,14 +32,14 @@ def answers_page(rows: list[dict], warning: str = "") -> bytes:
 
 
 def cells_of(row: dict, models: list[str]) -> dict[str, str]:
-    wrong = row["wrong"].split(" |") if row["wrong"] else []
-    cells = {"prompt": row["prompt"], "right": row["right"], "wrong": ",".join(wrong)}
+    cells = {column: row[column] for column in ("prompt", "right", "wrong")}
+    n_answers = 2 + row["wrong"].count(" |")
     for model in models:
         text = MARKS[row[f"{model} verdict"]]
         if row[f"{model} lead"]:
             p = float(row[f"{model} p"])
             lead = float(row[f"{model} lead"])
-            text += f" {row[f'{model} rank']} of {1 + len(wrong)}, p {p:.2g}, lead {lead:+.2f}"
+            text += f" {row[f'{model} rank']} of {n_answers}, p {p:.2g}, lead {lead:+.2f}"
         cells[model] = text
         cells[f"{model} goes on"] = row[f"{model} greedy"].strip()
     return cells

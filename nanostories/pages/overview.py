@@ -6,7 +6,6 @@ command, and a story of each.
 """
 
 import html
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,23 +44,26 @@ def overview_section(files: ResultFiles) -> str:
     rows = {}  # by directory
     notes = {}  # (run, column): why not to believe it
     for path, log in files.contents("log.csv", read_curve).items():
-        training = run_row(files.label(path.parent), log, {})
+        row = run_row(files.label(path.parent), log, {})
+        rows[path.parent] = row
         if part_done(log):
-            notes[training["run"], "bits per byte"] = part_done(log)
-        row = {"run": training["run"]}
-        rows[path.parent] = row | {column: training.get(column) for column in FORMATS}
-    stories, by_others = first_stories(files, rows)
+            notes[row["run"], "bits per byte"] = part_done(log)
+    stories = {}
+    for path, samples in files.contents("samples/eval.jsonl", read_rows).items():
+        directory = path.parent.parent
+        stories[directory] = next(iter(samples.values()))
+        # of a model that was not trained here, or sampled at another temperature
+        rows.setdefault(directory, {"run": files.label(directory)})
     if not rows:
         return ""
-    grades, judge = most_grades(files, rows)
+    by_others = {rows[directory]["run"] for directory in with_other_weights(files, stories)}
+    grades, judge = most_grades(files)
     truth = {"run": "(true endings)"}
     for path, result, out_of_date in files.results:
-        for name, column, cell, note in figures_of(result, judge):
-            if column == "grammar" and path.stem != "grammar":
-                continue  # of Zorro's or other pairs
-            if name == TRUE_ENDING and path != grades:
-                continue  # other grades may be of other prompts
-            row = truth if name == TRUE_ENDING else rows.get(directory_of(name, path, files.top))
+        for name, column, cell, note in figures_of(result, path.stem, judge):
+            row = rows.get(directory_of(name, path, files.top))
+            if name == TRUE_ENDING and path == grades:  # other grades may be of other prompts
+                row = truth
             if not row or cell is None or row.get(column) is not None:
                 continue
             row[column] = cell
@@ -108,33 +110,26 @@ def directory_of(name: str, result: Path, top: Path) -> Path:
     return result.parent / name
 
 
-def first_stories(files: ResultFiles, rows: dict[Path, dict]) -> tuple[dict[Path, dict], set[str]]:
-    """A story of each directory that has some; the names of those whose stories are by other
-    weights than best.pt has. Directories that are no runs get a row, too."""
-    stories = {}
-    by_others = set()
-    for path, samples in files.contents("samples/eval.jsonl", read_rows).items():
-        directory = path.parent.parent
-        story = next(iter(samples.values()))
-        stories[directory] = story
+def with_other_weights(files: ResultFiles, stories: dict[Path, dict]) -> Iterator[Path]:
+    """The directories whose stories are by other weights than best.pt has. stories: a row of a set,
+    by directory."""
+    for directory, story in stories.items():
         if "weights" in story:
             best = files.read(run_of_samples(directory) / "best.pt", identity_of_checkpoint)
             if best and story["weights"] != best:
-                by_others.add(files.label(directory))
-        # of a model that was not trained here, or sampled at another temperature
-        rows.setdefault(directory, {"run": files.label(directory)} | dict.fromkeys(FORMATS))
-    return stories, by_others
+                yield directory
 
 
-def most_grades(files: ResultFiles, rows: dict[Path, dict]) -> tuple[Path | None, str]:
-    """The file and the judge of most graded stories of the sets eval, by the runs of these rows."""
-    counts = Counter()
+def most_grades(files: ResultFiles) -> tuple[Path | None, str]:
+    """The first file with grades of sets eval, and the judge of most stories there."""
     for path, result, _ in files.results:
+        counts = {}
         for table in filter(is_of_judge, result.tables):
-            for row in table.rows:
-                if directory_of(row["run"], path, files.top) in rows:
-                    counts[path, table.facts["judge"]] += row["stories"] - row["ungraded"]
-    return max(counts, key=counts.get, default=(None, ""))
+            graded = [row["stories"] - row["ungraded"] for row in table.rows]
+            counts[table.facts["judge"]] = sum(graded)
+        if counts:
+            return path, max(counts, key=counts.get)
+    return None, ""
 
 
 def is_of_judge(table: Table) -> bool:
@@ -142,9 +137,9 @@ def is_of_judge(table: Table) -> bool:
     return facts.get("kind") == "scores" and facts["judge"] != "" and facts["set"] == EVAL
 
 
-def figures_of(result: Result, judge: str) -> Iterator[tuple[str, str, Cell, str]]:
+def figures_of(result: Result, stem: str, judge: str) -> Iterator[tuple[str, str, Cell, str]]:
     """Yields (name of a run, one of FORMATS, its cell, why not to believe it). Scores are this
-    judge's; they and copies are of the set eval."""
+    judge's; they and copies are of the set eval. stem: of the result's file"""
 
     def warning_of(run: str) -> str:
         about_it = [text for text in result.warnings if text.startswith(f"{run} ")]
@@ -154,7 +149,7 @@ def figures_of(result: Result, judge: str) -> Iterator[tuple[str, str, Cell, str
         kind = table.facts.get("kind")
         for row in table.rows:
             name = next(iter(row.values()))
-            if kind == "pairs" and name == "all":
+            if kind == "pairs" and stem == "grammar" and name == "all":  # not Zorro's
                 for model, cell in list(row.items())[1:]:
                     yield model, "grammar", cell, warning_of(model)
             if kind == "shares":
@@ -169,7 +164,7 @@ def figures_of(result: Result, judge: str) -> Iterator[tuple[str, str, Cell, str
 
 def best_of(column: str, rows: list[dict[str, Cell]]) -> str:
     """The run whose interval lies above those of all others; "" if there is none."""
-    intervals = {row["run"]: row[column] for row in rows if isinstance(row[column], list)}
+    intervals = {row["run"]: row[column] for row in rows if isinstance(row.get(column), list)}
     if len(intervals) < 2 or any(low is None for _, low, _ in intervals.values()):
         return ""
     best = max(intervals, key=lambda run: intervals[run][0])

@@ -3,12 +3,13 @@ The files that commands left below some directories; those that cannot be read a
 out.
 
 >>> files = ResultFiles([Path("out")])
->>> files.contents("log.csv", read_curve)  # {path: rows}; files.damaged has a line for each other
+>>> files.contents("log.csv", read_curve)  # {path: rows}; those that are damaged are printed
 """
 
 import html
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ PICTURES = 3_000_000  # bytes of HTML: keeps the page of forty runs below 5 MB
 class ResultFiles:
     def __init__(self, directories: Sequence[Path]):
         self.top = common_directory(directories)
-        self.damaged: list[str] = []
+        self.damaged: set[Path] = set()
         self.room_for_pictures = PICTURES
         paths = set()
         for directory in directories:
@@ -43,15 +44,14 @@ class ResultFiles:
 
     def read(self, path: Path, parse: Callable):
         """parse(path); None if there is no such file, or if it is damaged."""
-        if not path.exists():
+        if path in self.damaged or not path.exists():
             return None
         try:
             return parse(path)
         except UserError as error:
             reason = str(error).removeprefix(f"{path}: ")
-            line = f"{path}: left out, as it cannot be read ({reason})"
-            if line not in self.damaged:
-                self.damaged.append(line)
+            print(f"{path}: left out, as it cannot be read ({reason})", file=sys.stderr)
+            self.damaged.add(path)
             return None
 
     @cached_property
