@@ -52,8 +52,8 @@ def planted_model() -> GPTNeo:
     before it.
 
     Heads: 0.0 looks at the previous token and copies it, 0.1 at the first; 1.0 at what followed the
-    token before, so does induction; 1.1 attends uniformly. Neurons: 0.3 fires on token 7, 0.5 on
-    names; others at random.
+    token before, and writes it, so does induction; 1.1 attends uniformly. Neurons: 0.3 fires on
+    token 7, 0.5 on names; others at random.
     """
     torch.manual_seed(0)
     C = 2 * V + T
@@ -66,7 +66,7 @@ def planted_model() -> GPTNeo:
     model.wte.weight[:, token] = torch.eye(V)
     model.wpe.weight[:, position] = torch.eye(T)
     D = C // 2
-    (q0, k0, v0), (q1, k1, _) = (block.qkv.weight.view(3, 2, D, C) for block in model.blocks)
+    (q0, k0, v0), (q1, k1, v1) = (block.qkv.weight.view(3, 2, D, C) for block in model.blocks)
     q0[0, : T - 1, position] = torch.eye(T)[1:]  # position i asks for i - 1
     k0[0, :T, position] = torch.eye(T)
     v0[0, :V, token] = torch.eye(V)
@@ -75,20 +75,12 @@ def planted_model() -> GPTNeo:
     k0[1, 0, V] = 1.0
     q1[0, :V, token] = torch.eye(V)
     k1[0, :V, before] = torch.eye(V)
+    v1[0, :V, token] = torch.eye(V)
+    model.blocks[1].attention_out.weight[token, :V] = 5 * torch.eye(V)
     neurons = model.blocks[0].mlp_in.weight
     neurons[[3, 5]] = 0.0
     neurons[3, 7] = 1.0
     neurons[5, 90:102] = 1.0
-    return model
-
-
-@torch.no_grad()
-def planted_induction() -> GPTNeo:
-    """The planted model, whose head 1.0 also writes what it reads: the token that came next the
-    last time."""
-    model = planted_model()
-    model.blocks[1].qkv.weight.view(3, 2, -1, 2 * V + T)[2, 0, :V, :V] = torch.eye(V)
-    model.blocks[1].attention_out.weight[:V, :V] = 5 * torch.eye(V)
     return model
 
 

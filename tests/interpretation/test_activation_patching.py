@@ -5,6 +5,7 @@ import pytest
 import torch
 from planted_model import V, for_both_models
 
+from nanostories.interpretation import activation_patching
 from nanostories.interpretation.activation_patching import patch
 from nanostories.interpretation.hooks import run_with_cache
 
@@ -19,16 +20,11 @@ def two_texts() -> torch.Tensor:
 
 
 @for_both_models
-def test_shares_equal_runs_that_are_patched_one_by_one(any_model):
+def test_shares_equal_runs_that_are_patched_one_by_one(any_model, monkeypatch):
+    monkeypatch.setattr(activation_patching, "FEW_LOGITS", -100)  # weights are random
     texts = two_texts()
-    exchanged = torch.cat([texts[:, :-1], texts.flip(0)[:, -1:]], 1)
     logits, _ = any_model(texts[:, :-1])
     leads = logits[:, -1, texts[0, -1]] - logits[:, -1, texts[1, -1]]
-    if leads[0] < leads[1]:  # it likes each text's answer less than the other's
-        texts, exchanged = exchanged, texts
-        leads = -leads
-    with pytest.raises(ValueError, match="does not tell these texts apart"):
-        patch(any_model, exchanged)
     found = patch(any_model, texts)
     assert found.leads == pytest.approx(leads.tolist(), abs=1e-4)
     _, cache = run_with_cache(any_model, texts[:1, :-1])

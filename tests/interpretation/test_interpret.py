@@ -8,6 +8,7 @@ from random_models import model_to_probe, save_run, trained_on
 
 import interpret
 from nanostories.corpus import builtin_stories
+from nanostories.interpretation import activation_patching
 from nanostories.pages import interpretation_pages
 from nanostories.results import load, outdated
 from nanostories.tables import read_table
@@ -58,17 +59,12 @@ def test_everything_is_written(visited):
 
 
 def test_answers_are_patched(interpret_py, trained, monkeypatch):
-    args = "out/run --patch Number:1:1 Number:2:2 --out patched"
-    assert interpret_py(args)[0] == 0
+    monkeypatch.setattr(activation_patching, "FEW_LOGITS", -100)  # weights are random
+    assert interpret_py("out/run --patch Number:1:1 Number:2:2 --out patched")[0] == 0
     out = trained / "patched"
     assert sorted(path.suffix for path in out.iterdir()) == [".json", ".png", ".svg"]
-    found = load(out / "patching.json")
-    assert "hardly tells" in found.warnings[0]  # weights are random
-    rows = found.tables[0].rows
+    rows = load(out / "patching.json").tables[0].rows
     assert sorted(row["head"] for row in rows) == ["0.0", "0.1", "1.0", "1.1"]
-    monkeypatch.setattr(interpret, "FEW_LOGITS", 0)
-    interpret_py(args)
-    assert load(out / "patching.json").warnings == []
 
 
 MISTAKES = [
@@ -76,6 +72,7 @@ MISTAKES = [
     ("out/run --stories 3", "--stories"),
     (f"out/run --patch '{'cat ' * 100}' '{'dog ' * 100}'", "64"),
     ("out/run --patch 'Tom ran' 'Mia ran off'", "--patch"),
+    ("out/run --patch Number:1:1 Number:2:1", "hardly tells"),
 ]
 
 

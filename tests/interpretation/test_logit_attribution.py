@@ -3,7 +3,7 @@ heads write what they should."""
 
 import pytest
 import torch
-from planted_model import WORDS, Alphabet, V, for_both_models, planted_corpus, planted_induction
+from planted_model import WORDS, Alphabet, V, for_both_models, planted_corpus, planted_model
 
 from nanostories.interpretation.hooks import run_with_cache
 from nanostories.interpretation.logit_attribution import (
@@ -27,12 +27,12 @@ def test_contributions_add_up_to_the_logit(any_model):
 
 
 def test_what_planted_heads_write():
-    rows = tokens_written(planted_induction(), planted_corpus(), Alphabet())
+    rows = tokens_written(planted_model(), planted_corpus(), Alphabet())
     previous, _, inducing, uniform = (row["copies"] for row in rows)
     assert inducing > 0.85 and max(previous, uniform) < 0.5
     tokens = rows[2]["writes"].split(" · ")
     assert len(tokens) > 3 and set(tokens) <= set(WORDS)
     corpus = planted_corpus()
     corpus.kinds = ["noun"] * len(corpus.words)
-    row = tokens_written(planted_induction(), corpus, Alphabet())[2]
+    row = tokens_written(planted_model(), corpus, Alphabet())[2]
     assert row["writes_kind"] == "noun 100%"

@@ -27,14 +27,9 @@ def row(verdict: str, lead: str, prompt: str = "The sky is", name: str = "facts"
 def test_a_cell_has_its_verdict_and_lead(verdict, lead, expected):
     html = answers_page([row(verdict, lead)]).decode()
     cells = re.findall("<td>(.*?)</td>", html)
-    assert cells[2:6] == [" red, green", expected, "blue.", ""]
+    assert cells[2:6] == [" red | green", expected, "blue.", ""]
 
 
-@pytest.mark.parametrize("width", [360, 1400])
-def test_a_browser_shows_it_and_runs_nothing_of_it(chromium, tmp_path, width):
-    rows = [row("right", "1", HOSTILE, HOSTILE), row("wrong", "-1", "long" * 100)]
-    (tmp_path / "probe.html").write_bytes(answers_page(rows, HOSTILE))
-    chromium.open(tmp_path / "probe.html", width, dark=width == 360)
-    chromium.check_screen()
-    assert chromium.run("document.title") == "Answers to prompts"
-    assert chromium.run("document.querySelector('.warning').textContent") == HOSTILE
+def test_nothing_in_it_is_markup():
+    html = answers_page([row("right", "1", HOSTILE, HOSTILE)], HOSTILE).decode()
+    assert "<script>document" not in html and html.count("&lt;script&gt;") == 5

@@ -1,24 +1,15 @@
 """nanostories/pages/lessons.py, and its lessons on the page."""
 
-import functools
-
 import pytest
 import torch
-from planted_model import WORDS, V, planted_corpus, planted_induction
+from planted_model import WORDS, V, planted_corpus, planted_model
 from random_models import random_model
 from tokenizer_texts import TEXT, count_tokens
 
 from nanostories.corpus.tokenizer import cut
 from nanostories.generation.backends import LocalBackend
 from nanostories.pages import story_page as pages
-from nanostories.pages.lessons import (
-    Claim,
-    Lesson,
-    Mention,
-    find_lessons,
-    inspect,
-    lessons_at,
-)
+from nanostories.pages.lessons import Claim, Lesson, find_lessons, lessons_at
 
 
 def held(model) -> set[str]:
@@ -31,15 +22,14 @@ def held(model) -> set[str]:
 
 
 def test_lessons_hold_for_a_planted_model_and_none_for_a_random_one():
-    assert held(planted_induction()) >= {"heads", "switch", "hero"}
+    assert held(planted_model()) >= {"heads", "switch", "hero"}
     assert held(random_model(vocab_size=V)) == set()
 
 
-@pytest.mark.parametrize("claim", [Claim("", 0.4, low=0.5), Claim("", 0.6, high=0.5)])
-def test_a_false_claim_is_no_lesson(claim):
-    true = Claim("", 0.5, low=0.5)
-    assert Lesson("dice", [], 0, [true], {}).holds
-    assert not Lesson("dice", [], 0, [true, claim], {}).holds
+def test_a_lesson_holds_if_all_its_claims_do():
+    claims = [Claim("", 0.5, low=0.5), Claim("", 0.4, low=0.5), Claim("", 0.6, high=0.5)]
+    lessons = [Lesson("dice", [], 0, [claims[0], claim], {}) for claim in claims]
+    assert [lesson.holds for lesson in lessons] == [True, False, False]
 
 
 def page_with(tmp_path, monkeypatch, lessons):
@@ -67,9 +57,7 @@ def test_the_page_measures_what_was_measured(chromium, tmp_path, monkeypatch):
     ids[30] = ids[7]
 
     def all_hold(model, means, words, stories):
-        third, place = model(torch.tensor([ids]))[0][0, :-1].softmax(-1).topk(3).values[:, 2].max(0)
-        mention = Mention(0.5, ids, 30, third.item(), place.item() + 1)
-        lessons = list(lessons_at(functools.partial(inspect, model, means), mention, 11))
+        lessons = list(lessons_at(model, means, ids, 30, other=11))
         for lesson in lessons:
             for claim in lesson.claims:
                 claim.low, claim.high = 0.0, 1.0
@@ -92,9 +80,8 @@ def test_the_page_measures_what_was_measured(chromium, tmp_path, monkeypatch):
     assert chromium.messages == []
 
 
-def test_a_model_without_lessons_says_why(chromium, tmp_path, monkeypatch):
-    failed = [Lesson("dice", [], 0, [Claim("<b>It knows", 0.02, low=0.5)], {})]
+def test_a_model_without_lessons_says_so(chromium, tmp_path, monkeypatch):
+    failed = [Lesson("dice", [], 0, [Claim("It knows", 0.02, low=0.5)], {})]
     chromium.open(page_with(tmp_path, monkeypatch, lambda *_: failed))
     chromium.wait_for("$('lessons').textContent.startsWith('No lessons')")
-    reason = "<b>It knows: 2.0%, where at least 50%"
-    assert reason in chromium.run("$('lessons').textContent")
+    assert chromium.run("data.lessons") == []
