@@ -14,12 +14,12 @@ words that can be only one kind; names also come from the stories themselves
 
 import codecs
 import collections
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import regex
 import torch
 
 from nanostories.corpus import instruct_headers
@@ -36,6 +36,7 @@ FUNCTION_WORDS, MORE_VERBS, MORE_NOUNS = (
     section.partition("\n")[2].split() for section in SECTIONS
 )
 NOUN_OF = {plural(noun): noun for noun in [*NOUNS, *MORE_NOUNS]}
+LETTER = regex.compile(r"[\p{L}\p{M}]")  # or a mark, such as Indic vowel signs
 START = "‹start›"  # shown for the <|endoftext|> before a story
 
 
@@ -75,11 +76,6 @@ def kind_of(word: str, names: set[str]) -> str | None:
 
 
 # ---- Tokens ----
-def is_letter(char: str) -> bool:
-    """Or a mark, such as Indic vowel signs."""
-    return char.isalpha() or unicodedata.category(char).startswith("M")
-
-
 def split_words(pieces: Sequence[str]) -> list[list[int]]:
     """The indices of the tokens that make up each word; whitespace belongs to no word. pieces: by
     `pieces_of`.
@@ -92,7 +88,7 @@ def split_words(pieces: Sequence[str]) -> list[list[int]]:
     for i, piece in enumerate(pieces):
         # "" is the beginning of a character that a later token ends.
         first = "".join(pieces[i : i + 4])[:1] or " "
-        if is_letter(last) and is_letter(first):
+        if LETTER.match(last) and LETTER.match(first):
             words[-1].append(i)
         elif piece.strip():
             words.append([i])

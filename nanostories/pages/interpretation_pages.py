@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from nanostories.generation.backends import LocalBackend
@@ -29,10 +28,6 @@ where it was measured. All neurons are in neurons.csv.</p>
 <p id="about" role="status">&nbsp;</p>"""
 PICTURE_TOKENS = 32  # more would not be legible
 PANEL = 1.9  # inches, for one head
-# From transparent, so that they suit light and dark pages
-BLUES = LinearSegmentedColormap.from_list("blues", ["#2359a800", "#2359a8"])
-COLORS = [(0, "#c96810"), (0.5, "#c9681000"), (0.5, "#265caa00"), (1, "#265caa")]
-AROUND_ZERO = LinearSegmentedColormap.from_list("around zero", COLORS)
 
 
 # ---- The page ----
@@ -100,7 +95,7 @@ def attention_picture(
     panels = figure.subplots(n_layer, n_head, squeeze=False)
     for axes, row, pattern in zip(panels.flat, rows, maps):
         # The square root shows small shares, too.
-        axes.imshow(np.sqrt(pattern), cmap=BLUES, vmin=0, vmax=1, interpolation="nearest")
+        axes.imshow(np.sqrt(pattern), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
         role = row["role"].replace("mixed", "")
         axes.set_title(f"{row['layer']}.{row['head']} {role}", fontsize=7, loc="left")
         axes.set(xticks=[], yticks=[])
@@ -128,7 +123,7 @@ def patching_picture(name: str, patching: Patching, pieces: Sequence[Sequence[st
     figure.suptitle(title, parse_math=False)
     left, right = figure.subplots(1, 2, width_ratios=widths)
     for axes, part in ((left, patching.residual), (right, patching.heads)):
-        image = axes.imshow(part.numpy(), cmap=AROUND_ZERO, vmin=-1, vmax=1, aspect="auto")
+        image = axes.imshow(part.numpy(), cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
         axes.tick_params(length=0, labelsize=8)
         axes.spines[:].set_visible(False)
     stages = [*(f"before layer {layer}" for layer in range(n_layer)), "after all"]

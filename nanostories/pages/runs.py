@@ -34,13 +34,11 @@ def runs_section(files: ResultFiles) -> str:
         logs[run] = log
         data[run] = facts.get("data", "")
         rows.append(run_row(run, log, facts))
-        remarks = []
-        if part_done(log):
-            remarks.append(part_done(log))
+        remarks = [part_done(log)]
         if facts.get("start_from"):
             remarks.append(f"began with the weights of {facts['start_from']}")
-        if remarks:
-            notes[run] = "; ".join(remarks)
+        if any(remarks):
+            notes[run] = "; ".join(filter(None, remarks))
     if not logs:
         return ""
     result = Result("train.py", [Table("Training", rows, FORMATS, notes, ABOUT)], [], {})
@@ -56,13 +54,12 @@ def part_done(log: list[dict]) -> str:
 def run_facts(checkpoint: Path) -> dict:
     """The settings of a run and its number of parameters; `data` is the name that its corpus has
     now, if it is there."""
+    from nanostories.checkpoints.checkpoint import from_checkpoint
     from nanostories.checkpoints.models import open_run
 
     model = open_run(checkpoint)
     facts = dict(model.checkpoint["train_config"])
-    weights = dict(model.checkpoint["model"])
-    weights.pop("head.weight")  # tied to the embedding
-    facts["parameters"] = sum(weight.numel() for weight in weights.values())
+    facts["parameters"] = from_checkpoint(model.checkpoint).num_params()
     if model.corpus:
         facts["data"] = model.corpus.name
     return facts
