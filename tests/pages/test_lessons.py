@@ -4,10 +4,8 @@ import pytest
 import torch
 from planted_model import WORDS, V, planted_corpus, planted_model
 from random_models import random_model
-from tokenizer_texts import TEXT, count_tokens
+from story_pages import page_of
 
-from nanostories.corpus.tokenizer import cut
-from nanostories.generation.backends import LocalBackend
 from nanostories.pages import story_page as pages
 from nanostories.pages.lessons import Claim, Lesson, find_lessons, lessons_at
 
@@ -35,10 +33,8 @@ def test_a_lesson_holds_if_all_its_claims_do():
 def page_with(tmp_path, monkeypatch, lessons):
     """A page of a random model; lessons: called with what find_lessons is, in its place"""
     monkeypatch.setattr(pages, "find_lessons", lessons)
-    tokenizer = cut(count_tokens(TEXT), 300)
-    backend = LocalBackend(random_model(vocab_size=300, block_size=48), tokenizer, [299])
     path = tmp_path / "story.html"
-    path.write_bytes(pages.story_page("a model", backend, {})[0])
+    path.write_bytes(page_of(random_model(vocab_size=300, block_size=48)))
     return path
 
 

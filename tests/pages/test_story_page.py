@@ -7,11 +7,10 @@ import re
 
 import pytest
 from random_models import random_model
+from story_pages import page_of
 from tokenizer_texts import TEXT, count_tokens
 
 from nanostories.corpus.tokenizer import cut, learn_bpe
-from nanostories.generation.backends import LocalBackend
-from nanostories.pages.story_page import story_page
 
 HOSTILE = '<img src=x onerror="document.title = 1"></script><script>document.title = 2</script>'
 READY = "$('status').textContent !== 'Unpacking the model …'"
@@ -34,10 +33,8 @@ def open_page(chromium, tmp_path, tokenizer):
 
     def opened(name="a model", screen=None, model_tokenizer=tokenizer, **others):
         model = random_model(vocab_size=model_tokenizer.vocab_size, block_size=48)
-        backend = LocalBackend(model, model_tokenizer, [model_tokenizer.end_of_text])
         path = tmp_path / "story.html"
-        content, _ = story_page(name, backend, **{"facts": {}} | others)
-        path.write_bytes(content)
+        path.write_bytes(page_of(model, model_tokenizer, name, **others))
         chromium.open(path, **(screen or {}))
         chromium.wait_for(READY)
         return chromium
