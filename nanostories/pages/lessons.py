@@ -77,13 +77,14 @@ def find_lessons(
     lessons = {}  # by kind
     mentions = second_mentions(model, words, stories)
     names = {ids[i] for _, ids, i in mentions}
-    for _, ids, i in mentions[:MOST_TRIED]:
+    for share, ids, i in mentions[:MOST_TRIED]:
         other = min(names.difference(ids), default=ids[i])
         for lesson in lessons_at(model, means, ids, i, other):
             kept = lessons.setdefault(lesson.kind, lesson)
             if lesson.holds and not kept.holds:
                 lessons[lesson.kind] = lesson
-        if all(lesson.holds for lesson in lessons.values()):
+        # All lessons need a name that is expected, and later mentions are even less expected.
+        if share < EXPECTED or all(lesson.holds for lesson in lessons.values()):
             break
     return list(lessons.values())
 
