@@ -20,7 +20,6 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from nanostories.checkpoints.models import label_of
@@ -88,28 +87,28 @@ def measure(run: str, rows: Sequence[dict]) -> list[dict]:
     """Rows of instruct.json: the share of the requests that are met, as means over prompts, in
     these stories, in the true ones, and in these stories for other prompts."""
     values = values_by_prompt(rows)
-    means = {}
-    for key, prompts in values.items():
-        means[key] = [fmean(stories) for stories in prompts.values()]
     measured = []
-    for name, source in means:
-        if source != "own":
-            continue
+    for name, sources in values.items():
         # "dialogue, not asked for" says something only where dialogue was asked for, too
-        if (name.removesuffix(", not asked for"), "own") not in means:
+        if name.removesuffix(", not asked for") not in values:
             continue
-        row = {"run": run, "measure": name, "prompts": len(means[name, "own"])}
-        row["share"] = estimate(np.array(means[name, "own"]), share=True).cell
-        for column, other in (("true stories", "true"), ("other prompts", "other")):
-            row[column] = None
-            if (name, other) in means:
-                row[column] = fmean(means[name, other])
+        means = {}
+        for source, prompts in sources.items():
+            means[source] = [fmean(stories) for stories in prompts.values()]
+        row = {
+            "run": run,
+            "measure": name,
+            "prompts": len(means["own"]),
+            "share": estimate(means["own"], share=True).cell,
+            "true stories": fmean(means["true"]) if "true" in means else None,
+            "other prompts": fmean(means["other"]) if "other" in means else None,
+        }
         measured.append(row)
     return measured
 
 
-def values_by_prompt(rows: Sequence[dict]) -> dict[tuple[str, str], dict[int, list[float]]]:
-    """{(measure, source of the stories): {prompt: a value for each story}}"""
+def values_by_prompt(rows: Sequence[dict]) -> dict[str, dict[str, dict[int, list[float]]]]:
+    """{measure: {source of the stories: {prompt: a value for each story}}}"""
     summaries = {row["instruction"]["summary"] for row in rows if "summary" in row["instruction"]}
     values = {}
     shifted = [*rows[len(rows) // 2 :], *rows]  # the other prompt is half the file away
@@ -121,7 +120,7 @@ def values_by_prompt(rows: Sequence[dict]) -> dict[tuple[str, str], dict[int, li
             stories["other"] = other["completion"]  # else it asks for the same story
         for source, story in stories.items():
             for name, value in found_in(story, row, summaries).items():
-                prompts = values.setdefault((name, source), {})
+                prompts = values.setdefault(name, {}).setdefault(source, {})
                 prompts.setdefault(row["prompt_index"], []).append(value)
     return values
 
@@ -130,22 +129,19 @@ def shares_figure(measured: Sequence[dict]) -> Figure:
     """A line for each measure of each run, with its interval and both baselines."""
     figure = Figure(figsize=(8, 1.2 + 0.22 * len(measured)), layout="constrained")
     axes = figure.subplots()
-    y = range(len(measured))
-    runs = list(dict.fromkeys(row["run"] for row in measured))
-    colors = [f"C{runs.index(row['run'])}" for row in measured]
-    share, low, high = zip(*(row["share"] for row in measured))
-    axes.hlines(y, low, high, colors)
-    axes.scatter(share, y, s=16, c=colors)
     for column, color in (("true stories", "black"), ("other prompts", "0.6")):
         values = [row[column] for row in measured]
         label = column.replace("other", "stories for other")
-        axes.plot(values, y, "|", markersize=9, color=color, label=label)
-    for i, run in enumerate(runs):
-        axes.plot([], [], "o", markersize=4, color=f"C{i}", label=run)
-    labels = []
-    for before, row in itertools.pairwise([{"measure": ""}, *measured]):
-        labels.append(row["measure"] if row["measure"] != before["measure"] else "")
-    axes.set_yticks(y, labels)
+        axes.plot(values, range(len(measured)), "|", markersize=9, color=color, label=label)
+    for i, run in enumerate(dict.fromkeys(row["run"] for row in measured)):
+        y = [number for number, row in enumerate(measured) if row["run"] == run]
+        share, low, high = zip(*(measured[number]["share"] for number in y))
+        axes.hlines(y, low, high, f"C{i}")
+        axes.plot(share, y, "o", markersize=4, color=f"C{i}", label=run)
+    first_lines = {}
+    for i, row in enumerate(measured):
+        first_lines.setdefault(row["measure"], i)
+    axes.set_yticks(list(first_lines.values()), list(first_lines))
     axes.set(xlim=(-0.03, 1.03), ylim=(len(measured), -1))
     axes.set_xlabel("share of the prompts, 95% intervals")
     axes.grid(axis="x", alpha=0.3)

@@ -57,6 +57,11 @@ from nanostories.generation.samples_file import (
 
 # Some published models have contexts of 100,000 tokens, which they would fill.
 HF_MAX_NEW_TOKENS = 1024
+# A flag, and those that it does not go with; a header is a prompt, too.
+CONFLICTS = {
+    "beams": ("temperature", "top_k", "stream", "best_of"),
+    "stream": ("prompts", "eval", "n", "out", "best_of"),
+} | dict.fromkeys(instruct_headers.FIELDS, ("prompt", "prompts", "eval"))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -111,6 +116,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_api("for api:MODEL")
     args = parser.parse_args()
+    check_arguments(args, parser)
     args.api = parser.require_api(args)
     return args
 
@@ -153,71 +159,46 @@ def add_prompt_arguments(parser: Parser) -> None:
     )
 
 
-def check_arguments(args: argparse.Namespace) -> None:
-    """UserError if flags contradict each other."""
-    for is_wrong, message in [*contradictions_of_prompts(args), *contradictions_of_models(args)]:
-        if is_wrong:
-            raise UserError(message)
-
-
-def contradictions_of_prompts(args: argparse.Namespace) -> list[tuple]:
-    """(whether it is one, message)"""
-    has_prompt = args.prompt or args.prompts or args.eval
-    has_header = args.words or args.features or args.summary or args.sentence
+def check_arguments(args: argparse.Namespace, parser: Parser) -> None:
+    """Ends with a message if flags contradict each other."""
+    given = {name for name, value in vars(args).items() if value != parser.get_default(name)}
+    for flag, others in CONFLICTS.items():
+        wrong = [f"--{name}" for name in others if name in given]
+        if flag in given and wrong:
+            parser.error(f"--{flag} takes no {', '.join(wrong)}")
     is_api = str(args.model).startswith("api:")
-    return [
-        (
-            has_header and has_prompt,
-            "--words, --features, --summary and --sentence make a prompt: leave out --prompt,"
-            " --prompts and --eval",
-        ),
-        (
-            (args.ask or args.split != "val") and not args.eval,
-            "--split, --ask and --unseen_words need --eval N, the number of stories",
-        ),
-        (args.ask and args.split == "unseen", "--unseen_words takes no --ask"),
-        (
-            args.prompts and args.prompts.stem in SET_NAMES,
-            f"--prompts {args.prompts}: its stories would be the set {set_name(args)}, which is"
-            " another one: rename the file",
-        ),
-        (
-            args.stream and (writes_a_set(args) or args.n),
-            "--stream prints one story: leave out --prompts, --eval, --n and --out",
-        ),
-        (
-            is_api and not (has_prompt or has_header),
-            "an api: model needs --prompt, --prompts, --eval or a header",
-        ),
-    ]
-
-
-def contradictions_of_models(args: argparse.Namespace) -> list[tuple]:
-    """(whether it is one, message)"""
-    is_api = str(args.model).startswith("api:")
+    has_prompt = args.eval or not given.isdisjoint({"prompt", "prompts", *instruct_headers.FIELDS})
     is_cost_limited = args.max_cost or (args.dry_run and args.price_in)
-    return [
+    contradictions = [  # (whether it is one, message)
         (
-            is_cost_limited and not args.max_new_tokens,
-            "a limit of the cost needs --max_new_tokens, which limits that of a story",
+            is_api and not given.isdisjoint({"top_k", "beams", "stream", "best_of"}),
+            "an api: model takes no --top_k, --beams, --stream or --best_of",
         ),
         (
-            args.beams > 1 and (args.temperature or args.top_k or args.stream),
-            "--beams takes no --temperature, --top_k or --stream",
-        ),
-        (
-            args.best_of > 1 and (is_api or args.beams > 1 or args.stream or 0 in args.temperature),
-            "--best_of takes no api: model, --beams, --stream or --temperature 0",
-        ),
-        (
-            is_api and (args.top_k or args.beams > 1 or args.stream),
-            "an api: model takes no --top_k, --beams or --stream",
+            is_api and not has_prompt,
+            "an api: model needs --prompt, --prompts, --eval or a header",
         ),
         (
             args.dry_run and not is_api,
             "--dry_run shows the requests to an api: model; other models cost nothing",
         ),
+        (
+            is_cost_limited and not args.max_new_tokens,
+            "a limit of the cost needs --max_new_tokens, which limits that of a story",
+        ),
+        (
+            not args.eval and not given.isdisjoint({"ask", "split"}),
+            "--split, --ask and --unseen_words need --eval N, the number of stories",
+        ),
+        (args.best_of > 1 and 0 in args.temperature, "--best_of takes no --temperature 0"),
+        (
+            args.prompts and args.prompts.stem in SET_NAMES,
+            f"--prompts {args.prompts}: another set has this name: rename the file",
+        ),
     ]
+    for is_wrong, message in contradictions:
+        if is_wrong:
+            parser.error(message)
 
 
 def writes_a_set(args: argparse.Namespace) -> bool:
@@ -240,8 +221,7 @@ def prompts_for(model: Model, args: argparse.Namespace) -> list[Prompt]:
     if args.split == "unseen":
         prompts = unseen_word_prompts(data, args.eval, args.seed)
     elif args.eval:
-        seed = args.seed if args.split == "train" else None
-        prompts = evaluation_prompts(data, args.eval, args.cut, args.ask, args.split, seed)
+        prompts = evaluation_prompts(data, args.eval, args.cut, args.ask, args.split, args.seed)
     elif args.prompts:
         prompts = read_prompts(args.prompts)
     elif header:
@@ -289,12 +269,20 @@ def sample(model: Model, args: argparse.Namespace) -> None:
             n = args.n or (10 if args.prompts or args.eval else 3)
             if temperature == 0:
                 n = 1  # greedy text is the same every time
+            samples = None
+            if writes_a_set(args):
+                samples = set_to_write(model, backend, prompts, sampling, args)
             if args.dry_run:
-                preview(model, backend, prompts, n, sampling, args)
+                wanted = numbered(prompts, n)
+                if samples:
+                    samples.read()
+                    wanted = samples.missing(n)
+                print(backend.preview(wanted, sampling))
+            elif samples:
+                write_stories(samples, backend, n, sampling)
+                print(f"next: python {next_command(samples.path, args)}")
             elif args.stream:
                 stream_story(backend, prompts[0].text, sampling)
-            elif writes_a_set(args):
-                write_stories(model, backend, prompts, n, sampling, args)
             else:
                 print_stories(model, backend, numbered(prompts, n), sampling)
     finally:
@@ -304,14 +292,20 @@ def sample(model: Model, args: argparse.Namespace) -> None:
         backend.raise_failures()
 
 
-def preview(
-    model: Model, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args
-) -> None:
-    wanted = numbered(prompts, n)
-    if writes_a_set(args):
-        path = path_of_set(model, sampling, args)
-        wanted = open_samples(path, model, backend, prompts, sampling, args).missing(n)
-    print(backend.preview(wanted, sampling))
+def set_to_write(
+    model: Model, backend, prompts: dict[int, Prompt], sampling: Sampling, args: argparse.Namespace
+) -> Samples:
+    settings = {}
+    if args.eval:
+        draw = "random" if args.split == "train" else "first"
+        ask = " ".join(args.ask) or None
+        settings = dict(split=args.split, draw=draw, cut=args.cut, ask=ask)
+    settings |= backend.identity() | asdict(sampling)
+    directory = args.out or model.directory
+    if args.out and args.checkpoint == "all":  # each step apart
+        directory = args.out / model.directory.name
+    path = set_file(samples_directory(directory, sampling), set_name(args))
+    return Samples(path, model.name, settings, prompts)
 
 
 def print_stories(model: Model, backend, wanted: dict, sampling: Sampling) -> None:
@@ -326,65 +320,45 @@ def print_stories(model: Model, backend, wanted: dict, sampling: Sampling) -> No
     print(f"{len(wanted)} by {model.name}, {settings}.", file=sys.stderr)
 
 
-def path_of_set(model: Model, sampling: Sampling, args: argparse.Namespace) -> Path:
-    directory = args.out or model.directory
-    if args.out and args.checkpoint == "all":  # each step apart
-        directory = args.out / model.directory.name
-    return set_file(samples_directory(directory, sampling), set_name(args))
-
-
-def open_samples(
-    path: Path, model: Model, backend, prompts: dict[int, Prompt], sampling: Sampling, args
-) -> Samples:
-    settings = {}
-    if args.eval:
-        draw = "random" if args.split == "train" else "first"
-        ask = " ".join(args.ask) or None
-        settings = dict(split=args.split, draw=draw, cut=args.cut, ask=ask)
-    settings |= backend.identity() | asdict(sampling)
-    return Samples(path, model.name, settings, prompts)
-
-
-def write_stories(
-    model: Model, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args
-) -> None:
+def write_stories(samples: Samples, backend, n: int, sampling: Sampling) -> None:
     """Writes n completions of every prompt to samples/NAME.jsonl; those that are there are not
     written again."""
     from nanostories.generation.best_of import complete
 
-    path = path_of_set(model, sampling, args)
+    path = samples.path
     busy = f"another sample.py is writing {path.name}"
     with lock(path.parent, f".{path.name}.lock", busy):
-        samples = open_samples(path, model, backend, prompts, sampling, args)
-        n_before = len(samples.rows)
+        samples.read()
         missing = samples.missing(n)
         completions = complete(backend, missing, sampling)
         bar = tqdm(completions, "writing", len(missing), unit="story", disable=None, delay=1)
         for key, text, finished, facts in bar:
             samples.add(key, text, finished, facts)
         samples.finish(n)
-    n_new = len(samples.rows) - n_before
+    n_failed = len(samples.missing(n))
+    n_new = len(missing) - n_failed
     n_prompts = len({i for i, _ in samples.in_set})
     n_each = len(samples.in_set) // max(n_prompts, 1)
-    print(f"{path}: {n_prompts} prompts x {n_each} completions by {model.name}; {n_new} are new")
-    n_cut = sum(not row.get("finished") for row in samples.rows.values())
+    print(f"{path}: {n_prompts} prompts x {n_each} completions by {samples.model}; {n_new} are new")
+    rows = samples.rows.values()
+    n_cut = sum(not row.get("finished") for row in rows)
     if n_cut and sampling.max_new_tokens:
         limit = f"the limit of {sampling.max_new_tokens:,} tokens or the context's end"
-        print(f"{n_cut} of all {len(samples.rows)} are cut, by {limit}")
-    n_missing = len(samples.missing(n))
-    if n_missing:
-        print(f"incomplete: {n_missing} failed; prompts that have fewer than {n} are left out")
-    n_others = len(samples.rows) - len(samples.in_set)
-    if n_others:
-        print(f"{samples.part.name} keeps {n_others} others, until a command asks for them")
-    counts = [row["all_words"] for row in samples.rows.values() if "all_words" in row]
+        print(f"{n_cut} of all {len(rows)} are cut, by {limit}")
+    if n_failed:
+        print(f"incomplete: {n_failed} failed; prompts that have fewer than {n} are left out")
+    counts = [row["all_words"] for row in rows if "all_words" in row]
     if counts:
-        print(f"{sum(counts)} of {args.best_of * len(counts)} draws had all the words")
+        print(f"{sum(counts)} of {sampling.best_of * len(counts)} draws had all the words")
+
+
+def next_command(path: Path, args: argparse.Namespace) -> str:
+    """What reads the set at this path."""
     data = f" --data {args.data}" if args.data else ""
     place = path.parent.parent
-    next_commands = dict(train=f"rouge.py {place}{data}", unseen=f"instruct.py {place}")
+    commands = dict(train=f"rouge.py {place}{data}", unseen=f"instruct.py {place}")
     grade = f"grade.py {place} --set {shlex.quote(path.stem)}{data}"
-    print(f"next: python {next_commands.get(path.stem, grade)}")
+    return commands.get(path.stem, grade)
 
 
 def main():
@@ -394,7 +368,6 @@ def main():
     if writes_a_set(args):
         kept = f"finished stories are kept; {again}"
     with one_line_errors("sample.py", kept, f"make room or fix that, then {again}"):
-        check_arguments(args)
         for model in open_models(args.model or "", args.checkpoint):
             sample(model, args)
 

@@ -100,10 +100,10 @@ def evaluation_prompts(
     cut: float,
     ask: Sequence[str] = (),
     split: str = "val",
-    seed: int | None = None,
+    seed: int = 0,
 ) -> list[Prompt]:
-    """Stories 2 to n + 1 of a split (1 and 2 of TinyStories' validation split begin alike), or with
-    a seed n random ones of these, which a larger n adds to. Each is cut after a share `cut` of its
+    """Stories 2 to n + 1 of a split (1 and 2 of TinyStories' validation split begin alike); of the
+    training split n random ones, which a larger n adds to. Each is cut after a share `cut` of its
     words; in a corpus with headers, the header is the prompt and the whole story the reference.
 
     ask: such as ["words", "words,summary"], for two prompts from each story whose header has all
@@ -114,7 +114,7 @@ def evaluation_prompts(
     tokenizer = Tokenizer(**meta["vocabulary"])
     ends = np.flatnonzero(tokens == tokenizer.end_of_text)
     places = np.arange(1, len(ends))
-    if seed is not None:
+    if split == "train":
         np.random.default_rng(seed).shuffle(places)
     prompts = []
     n_stories = 0

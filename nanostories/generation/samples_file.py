@@ -28,8 +28,7 @@ TYPES = dict(prompt_index=int, sample_index=int, prompt=str, completion=str, ref
 
 @dataclass
 class Samples:
-    """The completions of these prompts by one model, sampled in one way. UserError if a file has
-    stories that were sampled otherwise.
+    """The completions of these prompts by one model, sampled in one way.
 
     Until `finish` writes them to NAME.jsonl in the order of the prompts, each is appended to
     NAME.jsonl.part as it ends, so that a kill loses none. What an earlier call left in either file
@@ -43,8 +42,13 @@ class Samples:
 
     def __post_init__(self):
         self.part = self.path.with_name(self.path.name + ".part")
+        self.rows = {}
+        self.in_set = set()  # the keys of those in NAME.jsonl; the others are in the .part
+
+    def read(self) -> None:
+        """What is there. UserError if a file has stories that were sampled otherwise."""
         self.rows = read_rows(self.path)
-        self.in_set = set(self.rows)  # the others are in the .part
+        self.in_set = set(self.rows)
         for row in read_json_lines(self.part):
             self.rows[row["prompt_index"], row["sample_index"]] = row
         for (i, _), row in self.rows.items():
