@@ -21,7 +21,7 @@ import argparse
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -181,15 +181,15 @@ class DataSet:
 
     def __init__(self, directory: Path):
         self.directory = directory
-        self.stories = list(read_json_lines(directory / "stories.jsonl"))
+        stories = read_json_lines(directory / "stories.jsonl")
+        self.stories = {row["index"]: row for row in stories}
         self.rejected = list(read_json_lines(directory / "rejected.jsonl"))
-        self.written = {row["index"] for row in self.stories}
         self.rejections = Counter(row["index"] for row in self.rejected)
 
     def require_same_requests(self, requests: Sequence[Request]) -> None:
         """UserError if something else was requested before: two data sets must not get mixed."""
         texts = {request.index: request.request for request in requests}
-        for row in self.stories + self.rejected:
+        for row in [*self.stories.values(), *self.rejected]:
             if row["request"] != texts.get(row["index"], row["request"]):
                 raise UserError(
                     f"{self.directory}: story {row['index']} had another request; choose another"
@@ -197,7 +197,7 @@ class DataSet:
                 )
 
     def is_missing(self, request: Request) -> bool:
-        return request.index not in self.written and self.rejections[request.index] < ATTEMPTS
+        return request.index not in self.stories and self.rejections[request.index] < ATTEMPTS
 
     def add(self, row: dict) -> None:
         if "rejected" in row:
@@ -206,8 +206,7 @@ class DataSet:
             self.rejections[row["index"]] += 1
         else:
             append_json(self.directory / "stories.jsonl", row)
-            self.stories.append(row)
-            self.written.add(row["index"])
+            self.stories[row["index"]] = row
 
     def describe_rejections(self) -> str:
         reasons = Counter(row["rejected"] for row in self.rejected)
@@ -254,9 +253,7 @@ def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) ->
             data.add(row | dict(model=reply.model))
 
     failures = []
-    n_done = len(requests) - len(missing)
-    results = client.map(write, missing)
-    bar = tqdm(results, initial=n_done, total=len(requests), unit="story", disable=None)
+    bar = tqdm(client.map(write, missing), total=len(missing), unit="story", disable=None)
     for _, failure in bar:
         if failure:
             failures.append(failure)
@@ -274,14 +271,12 @@ def show(args: argparse.Namespace) -> None:
     data = DataSet(args.data_dir / args.name)
     print(f"{data.directory}: {data.describe_rejections()}")
     if not data.stories:
-        why = "write some with --model"
-        if data.rejected:
-            why = f"all replies were rejected, see {data.directory / 'rejected.jsonl'}"
-        raise UserError(f"{data.directory}: no stories in it; {why}")
-    save(data.directory / "requests.json", "synthesize.py", [describe(args.name, data.stories)])
+        raise UserError(f"{data.directory}: no stories in it; write some with --model")
+    table = describe(args.name, data.stories.values())
+    save(data.directory / "requests.json", "synthesize.py", [table])
 
 
-def describe(name: str, stories: Sequence[dict]) -> Table:
+def describe(name: str, stories: Collection[dict]) -> Table:
     """Whether they have what was requested, as far as rules can tell. In other languages than
     English, words must be used uninflected."""
     checks = {"words used": [], "dialogue if requested": [], "dialogue otherwise": []}

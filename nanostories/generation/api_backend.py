@@ -10,13 +10,12 @@ import regex
 
 from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
-from nanostories.generation.api_client import ApiClient, Refused, RequestFailed
+from nanostories.generation.api_client import ApiClient, RequestFailed
 from nanostories.generation.prompts import Continuation, Key, Sampling
 from nanostories.text import DOUBLE_QUOTES, REFUSAL, SPACELESS
 
 # The last character of a prompt and the first one of a reply, if a space belongs between them.
 TWO_WORDS = regex.compile(rf"[^\s{SPACELESS}。、，！？：；\p{{Ps}}\p{{Pi}}](?![{SPACELESS}])\w")
-OPENING = regex.compile("[„«¿¡(]")
 # Such a story may well begin with "I can not", which is no refusal then.
 FIRST_PERSON = regex.compile(r"\b(I|my|me)\b")
 
@@ -73,11 +72,7 @@ class ApiBackend:
     def complete(self, prompts: Mapping[Key, str], sampling: Sampling) -> Iterator[Continuation]:
         """Yields continuations as they arrive; requests that fail go to `failures`."""
 
-        refused = {}  # by the number of the prompt
-
         async def write(key: Key) -> Continuation:
-            if key[0] in refused:  # so would be its other completions
-                raise refused[key[0]]
             prompt = prompts[key]
             request = self.request(prompt, key, sampling)
             check = None if FIRST_PERSON.search(prompt) else require_story
@@ -88,15 +83,13 @@ class ApiBackend:
             return key, text, not reply.cut
 
         # First one completion of each prompt, in any order: some that are refused must not look
-        # like an endpoint that fails, or keep others from being asked.
+        # like an endpoint that fails.
         order = list(prompts)
         random.Random(0).shuffle(order)
         order.sort(key=lambda key: key[1])
         for key, result in self.client.map(write, order):
             if isinstance(result, RequestFailed):
                 self.failures[key[0]] = result
-                if isinstance(result, Refused):
-                    refused[key[0]] = result
             else:
                 yield result
 
@@ -110,14 +103,12 @@ class ApiBackend:
 def lacks_space(prompt: str, reply: str) -> bool:
     """Whether a space belongs between them, which chat models drop."""
     last = prompt[-1:]
-    if "„" in prompt:  # as in Czech or German, where “ ends a quotation
-        last = last.replace("“", "”")
     first = reply[:1]
     is_inside = len(DOUBLE_QUOTES.findall(prompt)) % 2 == 1
     if is_inside and last == '"':  # it opens the quotation
         return False
-    if OPENING.match(first) or (DOUBLE_QUOTES.match(first) and not is_inside):
-        first = "a"  # a space belongs before it as before a word
+    if DOUBLE_QUOTES.match(first) and not is_inside:
+        first = "a"  # a space belongs before a quotation as before a word
     return bool(TWO_WORDS.match(last + first))
 
 

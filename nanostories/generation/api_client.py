@@ -29,16 +29,18 @@ from nanostories.cli import UserError
 from nanostories.generation.spending import Ledger
 
 OPENAI_URL = "https://api.openai.com/v1"
-# Transient HTTP errors, beside the endpoint's own (5xx): timeout, conflict, too many requests
-TRANSIENT = (408, 409, 429)
-# After these, the openai package asks again, for over a minute or as Retry-After says.
+# After transient HTTP errors, the openai package asks again, for over a minute or as Retry-After
+# says.
 RETRIES = 16
 # Attempts if no reply arrives. Each may have cost money.
 CONNECTIONS = 3
 # Asking stops after so many failures without a usable reply between them.
 FAILURES_IN_A_ROW = 10
 # Every request would meet these errors, so asking stops at once.
-REMEDIES = {401: "check the key and whether it is for this URL", 404: "check the model and the URL"}
+REMEDIES = {
+    401: "check the key: is it set, and for this URL?",
+    404: "check the model and the URL",
+}
 NO_KEY = "none"  # the openai package wants one
 # Tokens that a reply may have at most if no limit is sent.
 NO_LIMIT = 1_000_000
@@ -46,8 +48,6 @@ NO_LIMIT = 1_000_000
 REPLACEMENTS = {"max_tokens": "max_completion_tokens", "seed": None, "temperature": None}
 THOUGHT_BEGINS = re.compile(r"<(think|thinking|reasoning)>|\[THINK\]", re.IGNORECASE)
 THOUGHT_ENDS = re.compile(r"</(?:think|thinking|reasoning)>\s*|\[/THINK\]\s*", re.IGNORECASE)
-
-Check = Callable[[str], Any]  # of a reply's text
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,6 @@ class Reply:
 
 class RequestFailed(Exception):
     """This request failed for good; others may succeed. The message is one line."""
-
-
-class Refused(RequestFailed):
-    """The endpoint does not take this request, and would not take it again."""
 
 
 class BadReply(RequestFailed):
@@ -99,10 +95,6 @@ class ApiClient:
         self.public_url = re.sub("(?<=//)[^/]*@", "", self.url)  # without name:password@
         self.ledger = Ledger(self.spending, self.max_cost)
         self.replaced = collections.defaultdict(dict)  # model -> {refused field: its replacement}
-        # Of one call of map: why it ends, failures in a row, requests in flight
-        self.stopped = None
-        self.failures = 0
-        self.n_in_flight = 0
 
     # ---- Many requests ----
     def map(self, work: Callable[[Any], Awaitable], items: Iterable) -> Iterator[tuple]:
@@ -117,8 +109,9 @@ class ApiClient:
             raise UserError(
                 f"no usable key for {self.public_url}: set {self.role}_API_KEY ({rule})"
             )
-        self.stopped = None  # a client serves several calls
-        self.failures = 0
+        self.stopped = None  # why it ends
+        self.failures = 0  # in a row
+        self.n_in_flight = 0
         http = Http(timeout=self.timeout)
         self.api = openai.AsyncOpenAI(
             api_key=self.key, base_url=self.url, max_retries=RETRIES, http_client=http
@@ -158,7 +151,9 @@ class ApiClient:
         return done
 
     # ---- One request ----
-    async def chat(self, allow_cut: bool = False, check: Check | None = None, **request) -> Reply:
+    async def chat(
+        self, allow_cut: bool = False, check: Callable[[str], Any] | None = None, **request
+    ) -> Reply:
         """One request, within `map`. request: model, messages and other fields of a chat
         completion. check: UserError if a text is of no use. Raises RequestFailed (or BadReply),
         StopAsking."""
@@ -178,12 +173,8 @@ class ApiClient:
                 self.note_refused_fields(body, str(error.body))
                 if self.body(request) == body:  # nothing was replaced: it would be refused again
                     reason = f"HTTP {error.status_code}: {error.body}"
-                    remedy = REMEDIES.get(error.status_code)
-                    if error.status_code == 401 and self.key == NO_KEY:
-                        remedy = f"no key was sent: set {self.role}_API_KEY"
-                    is_transient = error.status_code in TRANSIENT or error.status_code >= 500
-                    kind = RequestFailed if is_transient else Refused
-                    raise kind(self.note_failure(model, reason, remedy)) from None
+                    why_stop = REMEDIES.get(error.status_code)
+                    raise RequestFailed(self.note_failure(model, reason, why_stop)) from None
             except openai.APIConnectionError as error:
                 # It may have been answered without reaching us: it stays reserved.
                 n_lost += 1
@@ -254,8 +245,7 @@ class ApiClient:
     def note_failure(self, model: str, reason: str, why_stop: str | None = None) -> str:
         """Counts a failure; returns its reason as one line. why_stop: why every other request would
         fail, too: then asking stops."""
-        # Without the key, also in the form that endpoints show: sk-ab***yz.
-        reason = re.sub(r"\S*\*{3,}\S*", "[key]", " ".join(reason.split()))
+        reason = " ".join(reason.split())
         if len(self.key) >= 8:  # shorter ones are placeholders
             reason = reason.replace(self.key, "[key]")
         reason = reason[:300]

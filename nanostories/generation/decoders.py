@@ -59,12 +59,11 @@ class RereadingDecoder:
         return logits[0, -1]
 
     def copy(self, sources, targets):
-        texts = [self.texts[source] for source in sources]
-        self.texts.update(zip(targets, texts))
+        self.texts |= {to: self.texts[source] for source, to in zip(sources, targets)}
 
     def step(self, slots, tokens):
-        texts = [(slot, [*self.texts[slot], token]) for slot, token in zip(slots, tokens)]
-        return torch.stack([self.read(slot, text) for slot, text in texts])
+        pairs = zip(slots, tokens)
+        return torch.stack([self.read(slot, [*self.texts[slot], token]) for slot, token in pairs])
 
 
 class TorchDecoder:
@@ -183,14 +182,12 @@ class TorchDecoder:
 
 
 def with_products_in(dtype: torch.dtype, model: GPTNeo) -> GPTNeo:
-    """A copy whose linear layers are in dtype. Embeddings and LayerNorms stay in float32: the head
-    is no longer tied."""
+    """A copy whose linear layers are in dtype. Embeddings and LayerNorms stay in float32."""
     model = copy.deepcopy(model)
+    model.head = copy.deepcopy(model.head)  # no longer tied to the embedding
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
-            for name, parameter in list(module.named_parameters()):
-                half = torch.nn.Parameter(parameter.to(dtype), requires_grad=False)
-                setattr(module, name, half)
+            module.to(dtype)
     return model
 
 

@@ -8,7 +8,7 @@ sampling and beam search. (decoders.py runs the model and keeps its cache.)
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -63,23 +63,17 @@ def generate(
     last_prompt = None
     while True:
         # A free slot takes the next prompt at once. Equal prompts in a row are read only once.
-        new = []
-        logits = []
         for key, prompt in itertools.islice(waiting, len(free)):
             if prompt != last_prompt:
                 last_prompt = prompt
-                first_logits = read(decoder, spare, prompt)
+                logits = read(decoder, spare, prompt)[None]
             slot = free.pop()
             decoder.copy([spare], [slot])
-            new.append(slot)
-            logits.append(first_logits)
-            rng = np.random.default_rng([sampling.seed, *key])
-            growing[slot] = GrowingText(key, room[key], rng)
+            text = GrowingText(key, room[key], np.random.default_rng([sampling.seed, *key]))
+            growing[slot] = text
+            drawn[slot] = choose(logits, random_numbers([text], 1)[:, 0]).tolist()
         if not growing:
             return
-        if new:
-            tokens = choose(torch.stack(logits), random_numbers(growing, new, 1)[:, 0])
-            drawn.update(zip(new, tokens[:, None].tolist()))
         for slot, tokens in drawn.items():
             text = growing[slot]
             for token in tokens:
@@ -96,7 +90,7 @@ def generate(
         if growing:
             slots = list(growing)
             last_tokens = [text.tokens[-1] for text in growing.values()]
-            uniform = random_numbers(growing, slots, n_ahead)
+            uniform = random_numbers(growing.values(), n_ahead)
             if n_ahead > 1:
                 tokens = decoder.draw_ahead(slots, last_tokens, uniform, choose)
             else:
@@ -104,9 +98,9 @@ def generate(
             drawn = dict(zip(slots, tokens.tolist()))
 
 
-def random_numbers(growing: dict[int, GrowingText], slots: list[int], n: int) -> torch.Tensor:
-    """The next n of each text in these slots, (len(slots), n): one for each of its tokens."""
-    numbers = [growing[slot].random_numbers.random(n, dtype=np.float32) for slot in slots]
+def random_numbers(texts: Collection[GrowingText], n: int) -> torch.Tensor:
+    """The next n of each text, (len(texts), n): one for each of its tokens."""
+    numbers = [text.random_numbers.random(n, dtype=np.float32) for text in texts]
     return torch.from_numpy(np.stack(numbers))
 
 
@@ -166,16 +160,15 @@ def beam_search(
     room, context = room_for(prompts, model, sampling)
     decoder = make_decoder(model, sampling.beams, context, exact=True)
     for key, prompt in prompts.items():
-        _, tokens, finished = most_likely(decoder, prompt, room[key], sampling.beams, stop)
-        yield key, tokens, finished
+        yield key, *most_likely(decoder, prompt, room[key], sampling.beams, stop)
 
 
 def most_likely(
     decoder, prompt: list[int], room: int, beams: int, stop: int | None
-) -> tuple[float, list[int], bool]:
-    """Mean log-probability of a token, tokens, and whether it ended by itself. Texts compete by
-    that mean, as in transformers.generate(num_beams=beams): candidates that end are set aside, and
-    the search ends when no growing text now beats the worst of the `beams` best of those."""
+) -> tuple[list[int], bool]:
+    """Tokens, and whether they ended by themselves. Texts compete by the mean log-probability of
+    their tokens, as in transformers.generate(num_beams=beams): candidates that end are set aside,
+    and the search ends when no growing text now beats the worst of the `beams` best of those."""
     logits = read(decoder, 0, prompt)[None]
     growing = [(0.0, [], 0)]  # log-probability, tokens, the slot that they come from
     ended = []
@@ -204,4 +197,5 @@ def most_likely(
             decoder.copy(list(moved.values()), list(moved))
         last_tokens = [tokens[-1] for _, tokens, _ in growing]
         logits = decoder.step(list(range(len(growing))), last_tokens)
-    return ended[0]
+    _, tokens, finished = ended[0]
+    return tokens, finished

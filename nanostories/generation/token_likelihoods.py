@@ -25,40 +25,33 @@ def log_likelihoods(
     least one), and ids of the text. If both together exceed the model's context, they are read in
     windows."""
     model = backend.model
-    nats = []  # of each text
-    readings = []  # (number of the pair, *window)
-    for i, (prompt, text) in enumerate(pairs):
-        nats.append(torch.zeros(len(text)))
-        n = len(prompt) + len(text)
-        for window in windows(len(prompt), n, model.config.block_size):
-            readings.append((i, *window))
-    readings.sort(key=length_of)
+    device = model.wte.weight.device
+    found = []  # for each text
+    readings = []  # (ids to read, how many of them precede the text, where its likelihoods go)
+    for prompt, text in pairs:
+        ids = torch.tensor(prompt + text)
+        nats = torch.zeros(len(text))
+        found.append(nats)
+        for start, first, end in windows(len(prompt), len(ids), model.config.block_size):
+            part = nats[first - len(prompt) : end - len(prompt)]
+            readings.append((ids[start:end], first - start, part))
+    readings.sort(key=lambda reading: len(reading[0]))
     while readings:
-        size = max(1, min(backend.batch_size, BATCH_TOKENS // length_of(readings[-1])))
+        longest, _, _ = readings[-1]
+        size = max(1, min(backend.batch_size, BATCH_TOKENS // len(longest)))
         batch = readings[-size:]
         del readings[-size:]
-        ids = []
-        for i, start, _, end in batch:
-            prompt, text = pairs[i]
-            ids.append(torch.tensor((prompt + text)[start:end]))
         # Shorter ones are padded at the end, where causal attention never looks.
-        tokens = pad_sequence(ids, batch_first=True).to(model.wte.weight.device)  # (B, T)
-        positions = torch.arange(tokens.size(1) - 1, device=tokens.device)
+        tokens = pad_sequence([ids for ids, _, _ in batch], batch_first=True).to(device)  # (B, T)
+        positions = torch.arange(tokens.size(1) - 1, device=device)
         x = model.hidden(tokens[:, :-1], positions, model.attention())  # (B, T - 1, C)
-        for row, (i, start, first, end) in enumerate(batch):
-            logits = model.head(x[row, first - 1 - start : end - 1 - start])
-            targets = tokens[row, first - start : end - start]
-            losses = F.cross_entropy(logits, targets, reduction="none")
-            prompt, text = pairs[i]
-            nats[i][first - len(prompt) : end - len(prompt)] = -losses.cpu()
-            if bar is not None and end == len(prompt) + len(text):
+        for row, (ids, n_before, part) in enumerate(batch):
+            logits = model.head(x[row, n_before - 1 : len(ids) - 1])
+            targets = tokens[row, n_before : len(ids)]
+            part[:] = -F.cross_entropy(logits, targets, reduction="none")
+            if bar is not None:
                 bar.update()
-    return nats
-
-
-def length_of(reading: tuple[int, int, int, int]) -> int:
-    _, start, _, end = reading
-    return end - start
+    return found
 
 
 def windows(n_before: int, n: int, context: int) -> Iterator[tuple[int, int, int]]:

@@ -48,10 +48,8 @@ def test_an_api_model_continues_stories(endpoint, sample_py, run):
         ("妈妈说：", "“好。”", "妈妈说：“好。”"),
         ('Mom said, "Yes', '," and', 'Mom said, "Yes," and'),
         ("Once", ", a dog", "Once, a dog"),
-        ("„Pojď,“", "řekl.", "„Pojď,“ řekl."),
         ('Tom said, "', 'Hello!"', 'Tom said, "Hello!"'),
         ("Sie rief:", "„Komm!“", "Sie rief: „Komm!“"),
-        ("Luis dijo:", "¿Qué?", "Luis dijo: ¿Qué?"),
     ],
 )
 def test_a_space_where_the_script_has_one(endpoint, sample_py, prompt, reply, story):
@@ -99,16 +97,6 @@ def test_a_model_that_declines_in_words_wrote_no_story(endpoint, sample_py, run)
     code, printed = sample_py(f"{MODEL} --prompt Once --n 3 --concurrency 1")
     assert "refused: \"I'm sorry" in code
     assert "said Tom" in printed.out and "In a box" in printed.out and "sorry" not in printed.out
-
-
-def test_a_prompt_that_the_endpoint_refuses_is_asked_once(endpoint, sample_py, run):
-    def refuse(number, request):
-        is_first = "Once" in request["messages"][-1]["content"]
-        return ("status", 400) if is_first else ("say", "x")
-
-    endpoint.fault = refuse
-    code, _ = sample_py(f"{API.replace('--n 2', '--n 3')} --concurrency 1")
-    assert "prompt_index 0" in code and len(endpoint.requests) == 1 + 3
 
 
 def test_several_temperatures_share_one_budget(endpoint, sample_py):
