@@ -131,8 +131,7 @@ def shares_figure(measured: Sequence[dict]) -> Figure:
     axes = figure.subplots()
     for column, color in (("true stories", "black"), ("other prompts", "0.6")):
         values = [row[column] for row in measured]
-        label = column.replace("other", "stories for other")
-        axes.plot(values, range(len(measured)), "|", markersize=9, color=color, label=label)
+        axes.plot(values, range(len(measured)), "|", markersize=9, color=color, label=column)
     for i, run in enumerate(dict.fromkeys(row["run"] for row in measured)):
         y = [number for number, row in enumerate(measured) if row["run"] == run]
         share, low, high = zip(*(measured[number]["share"] for number in y))

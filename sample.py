@@ -340,14 +340,9 @@ def write_stories(samples: Samples, backend, n: int, sampling: Sampling) -> None
     n_prompts = len({i for i, _ in samples.in_set})
     n_each = len(samples.in_set) // max(n_prompts, 1)
     print(f"{path}: {n_prompts} prompts x {n_each} completions by {samples.model}; {n_new} are new")
-    rows = samples.rows.values()
-    n_cut = sum(not row.get("finished") for row in rows)
-    if n_cut and sampling.max_new_tokens:
-        limit = f"the limit of {sampling.max_new_tokens:,} tokens or the context's end"
-        print(f"{n_cut} of all {len(rows)} are cut, by {limit}")
     if n_failed:
         print(f"incomplete: {n_failed} failed; prompts that have fewer than {n} are left out")
-    counts = [row["all_words"] for row in rows if "all_words" in row]
+    counts = [row["all_words"] for row in samples.rows.values() if "all_words" in row]
     if counts:
         print(f"{sum(counts)} of {sampling.best_of * len(counts)} draws had all the words")
 

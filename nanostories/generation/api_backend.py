@@ -12,12 +12,10 @@ from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.generation.api_client import ApiClient, RequestFailed
 from nanostories.generation.prompts import Continuation, Key, Sampling
-from nanostories.text import DOUBLE_QUOTES, REFUSAL, SPACELESS
+from nanostories.text import DOUBLE_QUOTES, SPACELESS
 
 # The last character of a prompt and the first one of a reply, if a space belongs between them.
 TWO_WORDS = regex.compile(rf"[^\s{SPACELESS}。、，！？：；\p{{Ps}}\p{{Pi}}](?![{SPACELESS}])\w")
-# Such a story may well begin with "I can not", which is no refusal then.
-FIRST_PERSON = regex.compile(r"\b(I|my|me)\b")
 
 CONTINUE = (
     "You are given the beginning of a story for small children, which breaks off, perhaps in the"
@@ -75,8 +73,7 @@ class ApiBackend:
         async def write(key: Key) -> Continuation:
             prompt = prompts[key]
             request = self.request(prompt, key, sampling)
-            check = None if FIRST_PERSON.search(prompt) else require_story
-            reply = await self.client.chat(allow_cut=True, check=check, **request)
+            reply = await self.client.chat(allow_cut=True, **request)
             text = reply.text
             if lacks_space(prompt, text):
                 text = " " + text
@@ -110,11 +107,3 @@ def lacks_space(prompt: str, reply: str) -> bool:
     if DOUBLE_QUOTES.match(first) and not is_inside:
         first = "a"  # a space belongs before a quotation as before a word
     return bool(TWO_WORDS.match(last + first))
-
-
-def require_story(reply: str) -> None:
-    """UserError if an English model declines instead of telling. A story in the third person may
-    say the same, but not as its first word, or in quotation marks."""
-    declines = reply.lstrip().startswith(("I ", "I'", "I’", "As an AI", "Sorry", "Unfortunately"))
-    if declines and REFUSAL.match(reply) and not DOUBLE_QUOTES.search(reply):
-        raise UserError("refused")

@@ -67,9 +67,9 @@ class RereadingDecoder:
 
 
 class TorchDecoder:
-    """For a GPU, and for a CPU without a C++ compiler. Every slot takes part in every step, which
-    on a GPU is a CUDA graph, whose shapes are fixed: the kernels of so small a model take longer to
-    launch than to run."""
+    """For a GPU, and for a CPU without a C++ compiler. Every slot takes part in every step: on a
+    GPU, draws are a CUDA graph, whose shapes are fixed, as the kernels of so small a model take
+    longer to launch than to run."""
 
     def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype=torch.float32):
         """dtype: of the matrix products and the cache."""
@@ -88,7 +88,7 @@ class TorchDecoder:
         self.inputs = torch.zeros(2, n_slots, 1, dtype=torch.long, device=device)
         self.n_ahead = N_AHEAD.get(device.type, 1)
         self.uniform = torch.zeros(n_slots, self.n_ahead, device=device)
-        self.graphs = {}  # by the method that is recorded: (graph, what it returned)
+        self.graph = None
 
     def read(self, slot, prompt):
         self.lengths[slot] = len(prompt)
@@ -104,7 +104,7 @@ class TorchDecoder:
     def step(self, slots, tokens):
         self.set_inputs(slots, tokens)
         self.lengths[slots] += 1
-        return self.run(self.step_all)[slots]
+        return self.step_all()[slots]
 
     def draw_ahead(self, slots, tokens, uniform, choose: Callable):
         """The next n_ahead tokens of these slots, (len(slots), n_ahead), drawn without the host. A
@@ -117,8 +117,12 @@ class TorchDecoder:
         all_uniform = torch.zeros_like(self.uniform, device="cpu")
         all_uniform[slots] = uniform
         self.uniform.copy_(all_uniform)
-        self.choose = choose
-        return self.run(self.draw_all)[slots]
+        if not self.inputs.is_cuda:
+            return self.draw_all(choose)[slots]
+        if not self.graph:
+            self.record(choose)
+        self.graph.replay()
+        return self.drawn[slots]
 
     def set_inputs(self, slots, tokens):
         inputs = torch.zeros_like(self.inputs, device="cpu")
@@ -127,28 +131,21 @@ class TorchDecoder:
         inputs[1, :, 0] = self.lengths.clamp(max=self.context - 1)
         self.inputs.copy_(inputs)
 
-    def run(self, method: Callable) -> torch.Tensor:
-        if not self.inputs.is_cuda:
-            return method()
-        if method.__name__ not in self.graphs:
-            inputs = self.inputs.clone()
-            method()  # the libraries' set-up, which must not be recorded
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                out = method()
-            self.inputs.copy_(inputs)
-            self.graphs[method.__name__] = (graph, out)
-        graph, out = self.graphs[method.__name__]
-        graph.replay()
-        return out
+    def record(self, choose: Callable) -> None:
+        inputs = self.inputs.clone()
+        self.draw_all(choose)  # the libraries' set-up, which must not be recorded
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.drawn = self.draw_all(choose)
+        self.inputs.copy_(inputs)
 
     def step_all(self):
         return self.forward(*self.inputs, slice(None))
 
-    def draw_all(self):
+    def draw_all(self, choose: Callable):
         drawn = []
         for uniform in self.uniform.unbind(1):
-            ids = self.choose(self.step_all(), uniform)[:, None]
+            ids = choose(self.step_all(), uniform)[:, None]
             drawn.append(ids)
             self.inputs[0] = ids
             self.inputs[1] += 1

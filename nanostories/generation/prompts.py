@@ -137,14 +137,10 @@ def evaluation_prompts(
 def header_prompts(text: str, ask: Sequence[str]) -> list[Prompt]:
     """None of them if the header lacks one of the fields."""
     story = instruct_headers.read(text)
-    needed = set()
-    for fields in ask:
-        needed |= set(fields.split(",")) - {""}
-    if not story or not story.fields.keys() >= needed:
+    asked = [fields.split(",") for fields in ask]
+    if not story or not story.fields.keys() >= set(itertools.chain(*asked)):
         return []
-    headers = [story]
-    if ask:
-        headers = [story.only(fields.split(",")) for fields in ask]
+    headers = [story.only(fields) for fields in asked] or [story]
     return [Prompt(headed.header, f"\n\n{story.story}") for headed in headers]
 
 
@@ -183,11 +179,10 @@ def unseen_word_prompts(directory: Path, n: int, seed: int) -> list[Prompt]:
         words = [word for word in words if seen.isdisjoint(inflections(word))]
         rng.shuffle(words)
         unseen.append(words)
-    n_there = min(map(len, unseen))
-    remedy = f"{UNSEEN_WORDS} needs rarer ones"
-    if n_there == 0:
-        raise UserError(f"{directory}: its training stories have all words; {remedy}")
-    if n_there < n:
-        print(f"{n_there} prompts, not {n}, as the training stories have most words; {remedy}")
     headers = [dict(words=", ".join(words)) for words in zip(*unseen)][:n]
+    remedy = f"{UNSEEN_WORDS} needs rarer ones"
+    if not headers:
+        raise UserError(f"{directory}: its training stories have all words; {remedy}")
+    if len(headers) < n:
+        print(f"{len(headers)} prompts, not {n}, as most words are in training stories; {remedy}")
     return [Prompt(instruct_headers.format_header(header)) for header in headers]
