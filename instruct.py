@@ -45,7 +45,7 @@ def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, flo
     asked_for = " and ".join(name for name in ("words", "summary") if name in asked)
     if row.get("split") == "unseen":
         asked_for = "unseen words"
-    words = [float(uses_word(story, word)) for word in asked.get("words", ())]
+    words = [uses_word(story, word) for word in asked.get("words", ())]
     if words:
         found[f"{asked_for}: all"] = min(words)
         found[f"{asked_for}: each"] = fmean(words)
@@ -55,16 +55,16 @@ def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, flo
         if words:
             found[f"{asked_for}: all, and nearest"] = nearest * min(words)
     if "sentence" in asked:
-        found["sentence, verbatim"] = float(has_sentence(story, asked["sentence"]))
+        found["sentence, verbatim"] = has_sentence(story, asked["sentence"])
     features = asked.get("features", ())
     dialogue = "dialogue" if "Dialogue" in features else "dialogue, not asked for"
-    found[dialogue] = float(bool(SPEECH.search(story)))
+    found[dialogue] = SPEECH.search(story) is not None
     # Only the bad endings of the built-in plots are recognized; the one asked for may be of another
     # kind.
     if "BadEnding" not in features:
-        found["bad ending, not asked for"] = float(ends_badly(story))
+        found["bad ending, not asked for"] = ends_badly(story)
     elif ends_badly(row["reference"] or ""):
-        found["bad ending"] = float(ends_badly(story))
+        found["bad ending"] = ends_badly(story)
     return found
 
 

@@ -226,7 +226,7 @@ class ApiClient:
             # Some endpoints leave the counts out, or give 0 for both.
             is_counted = None not in tokens and any(tokens)
             dollars = self.cost(*tokens) if is_counted else reserved
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        except (ValueError, TypeError, LookupError, AttributeError):
             reason = f"{answer.text[:200]} is no chat completion; is that the URL?"
             raise RequestFailed(self.note_failure(model, reason)) from None
         self.ledger.append(model, -reserved, dollars, tokens)

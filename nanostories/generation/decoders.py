@@ -82,8 +82,7 @@ class TorchDecoder:
         self.context = context
         self.lengths = torch.zeros(n_slots, dtype=torch.long)
         shape = (config.n_layer, n_slots, config.n_head, context, config.n_embd // config.n_head)
-        self.keys = torch.zeros(shape, device=device, dtype=dtype)
-        self.values = torch.zeros(shape, device=device, dtype=dtype)
+        self.cache = torch.zeros(2, *shape, device=device, dtype=dtype)  # keys and values
         # What a step reads: each slot's token, and its position.
         self.inputs = torch.zeros(2, n_slots, 1, dtype=torch.long, device=device)
         self.n_ahead = N_AHEAD.get(device.type, 1)
@@ -92,13 +91,12 @@ class TorchDecoder:
 
     def read(self, slot, prompt):
         self.lengths[slot] = len(prompt)
-        tokens = torch.tensor([prompt], device=self.keys.device)
+        tokens = torch.tensor([prompt], device=self.cache.device)
         positions = torch.arange(len(prompt), device=tokens.device)[None]
         return self.forward(tokens, positions, slice(slot, slot + 1))[0]
 
     def copy(self, sources, targets):
-        for x in (self.keys, self.values):
-            x[:, targets] = x[:, sources]
+        self.cache[:, :, targets] = self.cache[:, :, sources]
         self.lengths[targets] = self.lengths[sources]
 
     def step(self, slots, tokens):
@@ -164,8 +162,7 @@ class TorchDecoder:
             masks[window] = (key <= query) & (key > query - window)  # (B, 1, T, context)
 
         def attend(layer, q, k, v):
-            keys = self.keys[layer, slots]  # (B, H, context, D)
-            values = self.values[layer, slots]
+            keys, values = self.cache[:, layer, slots]  # (B, H, context, D) each
             keys[row, :, positions] = k
             values[row, :, positions] = v
             q = q.transpose(1, 2)  # (B, T, H, D) -> (B, H, T, D)
@@ -179,12 +176,14 @@ class TorchDecoder:
 
 
 def with_products_in(dtype: torch.dtype, model: GPTNeo) -> GPTNeo:
-    """A copy whose linear layers are in dtype. Embeddings and LayerNorms stay in float32."""
+    """A copy whose linear layers are in dtype. Embeddings and LayerNorms stay in float32: the head
+    is no longer tied."""
     model = copy.deepcopy(model)
-    model.head = copy.deepcopy(model.head)  # no longer tied to the embedding
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
-            module.to(dtype)
+            for name, parameter in list(module.named_parameters()):
+                half = torch.nn.Parameter(parameter.to(dtype), requires_grad=False)
+                setattr(module, name, half)
     return model
 
 
@@ -200,7 +199,7 @@ class CppDecoder:
         self.dtype = dtype
         self.vocab_size = config.vocab_size
         self.lengths = torch.zeros(n_slots, dtype=torch.long)
-        self.caches = []  # keys and values of each layer
+        self.caches = []  # of each layer: keys and values
         layers = []
         for i, block in enumerate(model.blocks):
             window = config.window(i)
@@ -208,8 +207,8 @@ class CppDecoder:
             # attends to.
             blocks = -(-min(window + CHUNK - 1, context) // self.lanes)
             shape = (n_slots, config.n_head, blocks, config.n_embd // config.n_head, self.lanes)
-            cache = [torch.zeros(shape, dtype=dtype) for _ in ("keys", "values")]
-            self.caches += cache
+            cache = torch.zeros(2, *shape, dtype=dtype)
+            self.caches.append(cache)
             layers += self.norm(block.ln_1)
             layers += self.norm(block.ln_2)
             layers += self.linear(block.qkv, scale_q=block.scale or 1.0)
@@ -261,7 +260,7 @@ class CppDecoder:
     def copy(self, sources, targets):
         blocks = -(-self.lengths[sources].max().item() // self.lanes)
         for x in self.caches:
-            x[targets, :, :blocks] = x[sources, :, :blocks]
+            x[:, targets, :, :blocks] = x[:, sources, :, :blocks]
         self.lengths[targets] = self.lengths[sources]
 
     def step(self, slots, tokens):

@@ -113,9 +113,9 @@ def room_for(
     longest = 0
     for key, prompt in prompts.items():
         left = block_size - len(prompt)
-        if not prompt or left < 1:
+        if left < 1:
             raise UserError(
-                f"prompt {key[0]} has {len(prompt)} tokens; this model's context takes 1 to"
+                f"prompt {key[0]} has {len(prompt)} tokens; this model's context takes up to"
                 f" {block_size - 1}"
             )
         room[key] = min(left, sampling.max_new_tokens or left)
@@ -143,8 +143,7 @@ def draw(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling) -> tor
     ids = None
     if sampling.top_k:
         values, ids = values.topk(min(sampling.top_k, values.size(-1)))
-    temperature = max(sampling.temperature, 1e-37)  # smaller ones are 0 in float32
-    cumulative = (values / temperature).softmax(-1).cumsum(-1)
+    cumulative = (values / sampling.temperature).softmax(-1).cumsum(-1)
     target = uniform.to(cumulative.device)[:, None] * cumulative[:, -1:]
     choice = torch.searchsorted(cumulative, target, right=True).clamp(max=values.size(-1) - 1)
     if ids is not None:

@@ -148,7 +148,7 @@ def read_rows(path: Path) -> dict[Key, dict]:
             row = json.loads(line)
             row |= dict(prompt="", reference=None) | row  # where these are missing
             valid = all(isinstance(row.get(name), kind) for name, kind in TYPES.items())
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError):
             valid = False
         if not valid:
             raise UserError(
