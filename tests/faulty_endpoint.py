@@ -6,14 +6,12 @@ import http.server
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable
 
 import heuristic_judge
 
-Fault = (
-    tuple | None
-)  # (what, ...): one of the methods of FaultyJudge that end in _fault, and its arguments
+# (what, ...): one of the methods of FaultyJudge that end in _fault, and its arguments
+Fault = tuple | None
 
 
 class FaultyJudge(heuristic_judge.Handler):
@@ -22,7 +20,7 @@ class FaultyJudge(heuristic_judge.Handler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         request = json.loads(body)
-        received = dict(path=self.path, key=self.headers["Authorization"], at=time.monotonic())
+        received = dict(path=self.path, key=self.headers["Authorization"])
         with self.server.lock:
             self.server.requests.append(request | received)
             number = len(self.server.requests)

@@ -89,24 +89,20 @@ def test_what_no_rule_can_tell_is_left_out(tmp_path):
 
 def test_command_line(tmp_path, command_line):
     instruct_py = command_line(instruct, tmp_path)
-    for name in ("a", "b/warm"):
+    for name in ("a", "b/warm", "c/best_of-8"):
         path = tmp_path / "out" / name / "samples/eval.jsonl"
         samples(path, [Prompt("Words: a\nStory:")], [["A dog."]])
-    printed = instruct_py("out/a", "out/b")[1].out
-    result = load(tmp_path / "out" / "instruct.json")
-    assert to_text(result) in printed
-    assert set(result.sources) == {"a/samples/eval.jsonl", "b/warm/samples/eval.jsonl"}
-    assert {row["run"] for row in result.tables[0].rows} == {"a, eval", "b/warm, eval"}
+    both = {"a, eval", "b/warm, eval"}
+    best = {"c/best_of-8, eval"}
+    for names, rows in {"out/a out/b": both, "out/c": best, "out": both | best}.items():
+        printed = instruct_py(names)[1].out
+        result = load(tmp_path / "out" / "instruct.json")
+        assert to_text(result) in printed
+        assert {row["run"] for row in result.tables[0].rows} == rows
+    assert "a/samples/eval.jsonl" in result.sources
     assert (tmp_path / "out" / "instruct.png").exists()
-    (tmp_path / "out" / "instruct.json").unlink()
-    assert instruct_py("out")[0] == 0  # a directory of runs
-    assert set(load(tmp_path / "out" / "instruct.json").sources) == set(result.sources)
-    samples(tmp_path / "out/c/best_of-8/samples/eval.jsonl", [Prompt("Words: a\nStory:")], [["A."]])
-    assert instruct_py("out/c")[0] == 0  # a run, whose results lie beside it
-    (row, *_) = load(tmp_path / "out" / "instruct.json").tables[0].rows
-    assert row["run"] == "c/best_of-8, eval"
     samples(path, [Prompt("no header")], [[""]])
-    assert "out/b" in instruct_py("out/b")[0]
+    assert "out/c" in instruct_py("out/c")[0]
 
 
 # ---- Unseen words ----
@@ -115,17 +111,15 @@ def test_words_that_no_training_story_has_are_measured_against_stories_for_other
 ):
     """Built-in stories tell of cakes, hiding and little animals."""
     path = tmp_path / "words.txt"
-    nouns = "nouns: cake zeppelin\n  quokka"
-    path.write_text(f"{nouns}\n\nverbs: hide yodel zap\n\nadjectives: little\n  zany zebraic")
+    path.write_text("n: cake zeppelin\n  quokka\n\nv: hide yodel zap\n\na: little zany zebraic")
     monkeypatch.setattr(prompts_module, "UNSEEN_WORDS", path)
     directory = instruct_data_dir / "builtin-instruct"
     prompts = unseen_word_prompts(directory, 2, seed=0)
     asked = [prompt.row()["instruction"]["words"] for prompt in prompts]
-    nouns, verbs, adjectives = zip(*asked)
-    assert {*nouns} == {"quokka", "zeppelin"} and {*verbs} == {"yodel", "zap"}
-    assert {*adjectives} == {"zany", "zebraic"}
+    kinds = [set(words) for words in zip(*asked)]
+    assert kinds == [{"quokka", "zeppelin"}, {"yodel", "zap"}, {"zany", "zebraic"}]
     assert unseen_word_prompts(directory, 3, seed=0) == prompts  # there are words for two
-    path.write_text("nouns: cake\n\nverbs: yodel\n\nadjectives: zany")
+    path.write_text("n: cake\n\nv: yodel\n\na: zany")
     with pytest.raises(ValueError, match=f"{directory.name}: .* all words"):
         unseen_word_prompts(directory, 1, seed=0)
     told = [[f"The {noun} {verb}s."] for noun, verb, _ in asked]

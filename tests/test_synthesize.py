@@ -49,21 +49,20 @@ def misbehave(number: int, request: dict):
     return refusal_of(request, "seed") or faults.get(number % 20) or tell(number, request)
 
 
+def arguments(server, directory, *flags) -> list:
+    place = ("--base_url", server.url, "--data_dir", directory, "--name", "mine")
+    return [*place, "--model", "m", "--stories", 8, "--concurrency", 2, "--timeout", 600, *flags]
+
+
 @pytest.fixture
 def write(tmp_path, command_line):
     """Calls synthesize.py -> its error message, or what it printed."""
     run = command_line(synthesize, tmp_path)
 
-    def arguments(server, *flags) -> list[str]:
-        place = ("--base_url", server.url, "--data_dir", tmp_path, "--name", "mine")
-        common = ("--model", "m", "--stories", 8, "--concurrency", 2, "--timeout", 600)
-        return list(map(str, (*place, *common, *flags)))
-
     def call(server, *flags) -> str:
-        code, printed = run(*arguments(server, *flags))
+        code, printed = run(*arguments(server, tmp_path, *flags))
         return str(code) if code else printed.out
 
-    call.arguments = arguments
     call.stories = lambda name="mine": {
         row["index"]: row for row in read_json_lines(tmp_path / name / "stories.jsonl")
     }
@@ -91,12 +90,10 @@ def test_each_story_has_its_own_words_and_is_asked_for_until_it_is_there(write):
 TOO_SHORT = [
     "I can write no such thing.",
     "对不起，我不能写这个故事。",
-    "— … " * 50,
     "กี่ปุ้ง " * 9,  # 36 characters with their marks
 ]
 REFUSALS = [
     "I'm sorry, but I cannot write stories about this.",
-    "I’m really sorry, but this is not something that I can help with.",
     "Thank you for asking! As a language model, I am unable to do this.",
     "I must decline to write this.",
 ]
@@ -147,19 +144,18 @@ def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
     flags = ["--stories", 50, "--timeout", 5, "--spending", tmp_path / "paid.jsonl"]
     flags += ["--max_cost", 100, *PRICES]
     with serve(misbehave) as server:
-        command = [sys.executable, ROOT / "synthesize.py", *write.arguments(server, *flags)]
+        command = [sys.executable, ROOT / "synthesize.py", *arguments(server, tmp_path, *flags)]
         for n in (5, 10, 20):
-            process = subprocess.Popen(command)
+            process = subprocess.Popen(list(map(str, command)))
             while len(write.stories()) < n:
                 assert process.poll() is None
                 time.sleep(0.02)
             process.kill()
             process.wait()
         assert "filtered" in write(server, *flags)
-    filtered = [request for request in server.requests if is_filtered(request)]
-    n_filtered = len({request["messages"][0]["content"] for request in filtered})
+    asked = {request["messages"][0]["content"] for request in filter(is_filtered, server.requests)}
     n_given_up = list(Counter(row["index"] for row in write.rejected()).values()).count(3)
-    assert len(write.stories()) == 50 - n_filtered - n_given_up
+    assert len(write.stories()) == 50 - len(asked) - n_given_up
     rows = list(read_json_lines(tmp_path / "paid.jsonl"))
     dollars = sum(row["dollars"] for row in rows)
     reserved = sum(row["reserved"] for row in rows)
@@ -170,9 +166,9 @@ def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
 def test_bad_input_is_one_line_and_asks_nothing(write, tmp_path):
     (tmp_path / "words.csv").write_text("word,kind\ncat,noun\n")
     (tmp_path / "template.txt").write_text("A story about a {hero}.")
+    (tmp_path / "gap.csv").write_text("word,kind\n ,noun\n")
     with serve(tell) as server:
         assert "verb" in write(server, "--words", tmp_path / "words.csv")
-        (tmp_path / "gap.csv").write_text("word,kind\n ,noun\n")
         assert "gap.csv, line 2: no word" in write(server, "--words", tmp_path / "gap.csv")
         assert "{hero}" in write(server, "--template", tmp_path / "template.txt")
     assert not server.requests
@@ -195,9 +191,8 @@ def test_another_language_takes_its_own_words_and_plain_takes_none(write, tmp_pa
 
 def test_what_was_requested_is_counted():
     plain = dict(text="Tom ran.", words=[], features=[], language="English")
-    asked = dict(words=["run", "sing"], features=["Dialogue"])
-    story = plain | asked | dict(text='Tom ran. "No," said Mia.')
-    (row,) = synthesize.describe("mine", [story, plain]).rows
+    asked = dict(text='Tom ran. "No," said Mia.', words=["run", "sing"], features=["Dialogue"])
+    (row,) = synthesize.describe("mine", [plain | asked, plain]).rows
     assert row["words used"] == 1 / 2 and row["stories"] == 2
     assert row["dialogue if requested"] == 1 and row["dialogue otherwise"] == 0
     assert synthesize.describe("plain", [plain]).rows[0]["words used"] is None

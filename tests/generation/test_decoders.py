@@ -1,6 +1,8 @@
 """The decoders against the plain forward pass of the whole text, and against themselves in other
 batches."""
 
+from functools import partial
+
 import pytest
 import torch
 from random_models import random_model
@@ -12,9 +14,6 @@ T = 150  # longer than two chunks of a prompt
 needs_compiler = pytest.mark.skipif(
     compile_cpp.library("decode_step") is None,
     reason="no C++ compiler that builds decode_step.cpp",
-)
-needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="no NVIDIA GPU that PyTorch can use"
 )
 SHAPES = {
     "window shorter than the text": dict(n_layer=4, n_head=4, n_embd=32, window_size=7),
@@ -37,20 +36,15 @@ def cpp(model, n_slots, dtype=torch.float32, context=T):
 DECODERS = [
     pytest.param(cpp, marks=needs_compiler),
     pytest.param(lambda model, n_slots: TorchDecoder(model, n_slots, T), id="pytorch"),
-    pytest.param(
-        lambda model, n_slots: TorchDecoder(model.cuda(), n_slots, T),
-        marks=[pytest.mark.gpu, needs_gpu],
-        id="gpu",
-    ),
     pytest.param(lambda model, n_slots: RereadingDecoder(model), id="rereading"),
 ]
 
 
 def read_and_step(decoder, text: list[int], n_prompt: int, slot: int) -> torch.Tensor:
     """Logits (len(text) - n_prompt + 1, vocab_size), from the prompt's last token on."""
-    logits = [decoder.read(slot, text[:n_prompt]).cpu()]
+    logits = [decoder.read(slot, text[:n_prompt])]
     for token in text[n_prompt:]:
-        logits.append(decoder.step([slot], [token])[0].cpu().clone())
+        logits.append(decoder.step([slot], [token])[0].clone())
     return torch.stack(logits)
 
 
@@ -63,10 +57,7 @@ def test_logits_are_those_of_the_whole_text(decoder, shape):
     model = random_model(block_size=T, **shape)
     *texts, before = torch.randint(97, (3, T)).tolist()
     plain = model(torch.tensor(texts))[0]
-
-    def close(logits, expected):
-        torch.testing.assert_close(logits.cpu(), expected, atol=1e-4, rtol=0)
-
+    close = partial(torch.testing.assert_close, atol=1e-4, rtol=0)
     decoder = decoder(model, n_slots=3)
     read_and_step(decoder, before, n_prompt=100, slot=0)
     close(decoder.read(1, texts[0][:99]), plain[0, 98])
@@ -93,8 +84,7 @@ def test_batch_and_threads_do_not_change_one_bit(shape, dtype, two_threads):
     for n in range(1, 10):
         decoder = cpp(model, n, dtype, context=40)
         slots = list(range(n))[::-1]
-        first_logits = [decoder.read(slot, text[:10]) for slot, text in zip(slots, texts)]
-        logits = [first_logits[0]]
+        logits = [decoder.read(slot, text[:10]) for slot, text in zip(slots, texts)][:1]
         for i in range(10, 30):
             logits.append(decoder.step(slots, [text[i] for text in texts[:n]])[0].clone())
         assert torch.equal(torch.stack(logits), alone)

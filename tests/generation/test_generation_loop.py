@@ -138,7 +138,7 @@ def test_draws_follow_the_distribution(temperature, top_k):
 
 
 @pytest.mark.parametrize("top_k", [None, 2, 1])
-@pytest.mark.parametrize("temperature", [1.0, 1e-50, 0])
+@pytest.mark.parametrize("temperature", [1.0, 1e-30, 0])
 def test_draws_at_the_edges(temperature, top_k):
     uniform = torch.tensor([0.0, 0.999, 1 - 2**-24])
     tokens = draw(LOGITS.expand(3, 5), uniform, Sampling(temperature, top_k)).tolist()
