@@ -277,7 +277,7 @@ def sample(model: Model, args: argparse.Namespace) -> None:
                 if samples:
                     samples.read()
                     wanted = samples.missing(n)
-                print(backend.preview(wanted, sampling))
+                print(backend.client.preview(backend.requests(wanted, sampling).values()))
             elif samples:
                 write_stories(samples, backend, n, sampling)
                 print(f"next: python {next_command(samples.path, args)}")

@@ -48,34 +48,31 @@ class ApiBackend:
     def fits(self, prompt: str) -> bool:
         return True
 
-    def request(self, prompt: str, key: Key, sampling: Sampling) -> dict:
-        instruction = FOLLOW_HEADER if instruct_headers.read(prompt) else CONTINUE
-        seed = np.random.SeedSequence([sampling.seed, *key]).generate_state(1)[0] >> 1
-        return dict(
-            model=self.model,
-            messages=[
-                dict(role="system", content=instruction),
-                dict(role="user", content=prompt),
-            ],
-            max_tokens=sampling.max_new_tokens,
-            temperature=sampling.temperature,
-            seed=int(seed),
-        )
-
-    def preview(self, prompts: Mapping[Key, str], sampling: Sampling) -> str:
-        """What `complete` would ask, and the cost at most."""
-        requests = [self.request(prompt, key, sampling) for key, prompt in prompts.items()]
-        return self.client.preview(requests)
+    def requests(self, prompts: Mapping[Key, str], sampling: Sampling) -> dict[Key, dict]:
+        found = {}
+        for key, prompt in prompts.items():
+            instruction = FOLLOW_HEADER if instruct_headers.read(prompt) else CONTINUE
+            seed = np.random.SeedSequence([sampling.seed, *key]).generate_state(1)[0] >> 1
+            found[key] = dict(
+                model=self.model,
+                messages=[
+                    dict(role="system", content=instruction),
+                    dict(role="user", content=prompt),
+                ],
+                max_tokens=sampling.max_new_tokens,
+                temperature=sampling.temperature,
+                seed=int(seed),
+            )
+        return found
 
     def complete(self, prompts: Mapping[Key, str], sampling: Sampling) -> Iterator[Continuation]:
         """Yields continuations as they arrive; requests that fail go to `failures`."""
+        requests = self.requests(prompts, sampling)
 
         async def write(key: Key) -> Continuation:
-            prompt = prompts[key]
-            request = self.request(prompt, key, sampling)
-            reply = await self.client.chat(allow_cut=True, **request)
+            reply = await self.client.chat(allow_cut=True, **requests[key])
             text = reply.text
-            if lacks_space(prompt, text):
+            if lacks_space(prompts[key], text):
                 text = " " + text
             return key, text, not reply.cut
 

@@ -17,7 +17,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -280,7 +280,7 @@ class ApiClient:
         """Dollars."""
         return (self.price_in * tokens_in + self.price_out * tokens_out) / 1e6
 
-    def preview(self, requests: Sequence[dict], attempts: int = 1) -> str:
+    def preview(self, requests: Collection[dict], attempts: int = 1) -> str:
         """For --dry_run: the first request, how many there are, and what they cost at most.
         attempts: how often each may be sent."""
         if not requests:
