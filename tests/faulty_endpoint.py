@@ -39,8 +39,8 @@ class FaultyJudge(heuristic_judge.Handler):
         self.end_headers()
         self.wfile.write(body)
 
-    def status_fault(self, status: int, headers=None, message="busy", code: str | None = None):
-        error = dict(error=dict(message=message, code=code))
+    def status_fault(self, status: int, headers=None, message="busy"):
+        error = dict(error=dict(message=message))
         self.send(status, json.dumps(error).encode(), headers=headers)
 
     def hang_fault(self):

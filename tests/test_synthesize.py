@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-import zlib
 from collections import Counter
 
 import pytest
@@ -31,14 +30,8 @@ def tell(number: int, request: dict):
     return "say", story_of(request)
 
 
-def is_filtered(request: dict) -> bool:
-    return zlib.crc32(request["messages"][-1]["content"].encode()) % 20 == 0
-
-
 def misbehave(number: int, request: dict):
     """What an endpoint gets wrong, now and then."""
-    if is_filtered(request):
-        return "status", 400, {}, "filtered", "content_filter"
     faults = {
         5: ("say", ""),
         7: ("say", "Once", "length"),
@@ -46,7 +39,7 @@ def misbehave(number: int, request: dict):
         11: ("drop",),
         13: ("hang",),
     }
-    return refusal_of(request, "seed") or faults.get(number % 20) or tell(number, request)
+    return refusal_of(request, "seed") or faults.get(number % 40) or tell(number, request)
 
 
 def arguments(server, directory, *flags) -> list:
@@ -131,8 +124,8 @@ def test_dry_run_shows_a_request_and_sends_none(write):
     with serve(tell) as server:
         printed = write(server, *PRICES, "--dry_run")
         assert "Write a short story" in printed and "8 requests" in printed
-        worst = float(re.search(r"each up to 3 times: at most \$([\d.]+)", printed)[1])
-        assert worst > 3 * 8 * 0.1  # the longest replies alone, by PRICES
+        # by PRICES, the longest replies alone are 3 * 8 * 0.1
+        assert re.search(r"each up to 3 times: at most \$([3-9]|\d\d)\.", printed)
         assert not server.requests
         write(server)
         assert "nothing to ask" in write(server, "--dry_run")
@@ -152,15 +145,20 @@ def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
                 time.sleep(0.02)
             process.kill()
             process.wait()
-        assert "filtered" in write(server, *flags)
-    asked = {request["messages"][0]["content"] for request in filter(is_filtered, server.requests)}
+        assert "python prepare.py" in write(server, *flags)
     n_given_up = list(Counter(row["index"] for row in write.rejected()).values()).count(3)
-    assert len(write.stories()) == 50 - len(asked) - n_given_up
+    assert len(write.stories()) == 50 - n_given_up
     rows = list(read_json_lines(tmp_path / "paid.jsonl"))
     dollars = sum(row["dollars"] for row in rows)
     reserved = sum(row["reserved"] for row in rows)
     # What the endpoint wrote for a process that had been killed is still reserved.
     assert dollars - 1e-9 <= 0.11 * len(server.counted) <= dollars + reserved <= 100
+
+
+def test_refused_requests_are_counted(write):
+    with serve(lambda *_: ("status", 400, {}, "filtered")) as server:
+        said = write(server)
+    assert "8 of 8 requests failed; run it again to retry them: HTTP 400" in said
 
 
 def test_bad_input_is_one_line_and_asks_nothing(write, tmp_path):

@@ -266,9 +266,7 @@ def test_a_key_that_cannot_be_one(ask, key, monkeypatch):
         ask(say("x"), base_url=OPENAI)
 
 
-def test_a_password_is_sent_and_not_shown(ask, monkeypatch):
-    with serve(lambda *_: ("status", 401)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url.replace("//", "//me:s3cret@"))
-        asked = ask(say("x"), base_url="")
-    assert server.requests[0]["key"] == "Basic bWU6czNjcmV0"
-    assert server.url in str(asked.stopped) and "s3cret" not in f"{asked.stopped}{asked.replies}"
+def test_a_password_is_not_shown(monkeypatch):
+    """That it is sent, tests/grading/test_grade_faults.py checks."""
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://me:s3cret@x/v1")
+    assert ApiClient().public_url == "http://x/v1"

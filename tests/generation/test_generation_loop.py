@@ -10,7 +10,6 @@ import pytest
 import torch
 from random_models import as_transformers, random_model, randomize
 
-from model import GPTNeo, GPTNeoConfig
 from nanostories.generation import decoders
 from nanostories.generation.generation_loop import beam_search, draw, generate
 from nanostories.generation.prompts import Sampling
@@ -35,7 +34,7 @@ def decoder(request, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def model() -> GPTNeo:
+def model():
     return random_model(vocab_size=60, block_size=32, window_size=6)
 
 
@@ -80,7 +79,7 @@ def test_each_token_is_drawn_by_a_random_number_of_its_own(decoder, model):
 def beams_of_transformers(beams: int, max_new_tokens: int):
     """(model, prompts, {(stop, key of a prompt): the tokens that transformers finds})"""
     shape = dict(vocab_size=30, block_size=48, n_layer=2, n_head=2, n_embd=16, window_size=6)
-    model = randomize(GPTNeo(GPTNeoConfig(**shape)), std=0.4)
+    model = randomize(random_model(**shape), std=0.4)
     theirs = as_transformers(model)
     prompts = {(n, 0): torch.randint(30, (n,)).tolist() for n in (1, 7, 21)}
     settings = dict(num_beams=beams, do_sample=False, max_new_tokens=max_new_tokens)

@@ -69,9 +69,8 @@ def test_headers_of_validation_stories_are_prompts(instruct_data_dir):
     stories = [instruct_headers.read(text) for text in stories_in(corpus, "val")]
     assert openings(corpus, 2)[0] in stories[0].story
     prompts = evaluation_prompts(corpus, 5, 0.5)
-    whole = [prompt.text + prompt.reference for prompt in prompts]
-    assert whole == [str(story) for story in stories[1:6]]
-    assert all(prompt.text.endswith("\nStory:") for prompt in prompts)
+    for prompt, story in zip(prompts, stories[1:]):
+        assert prompt == Prompt(story.header, f"\n\n{story.story}")
     asked = evaluation_prompts(corpus, 2, 0.5, ["words", "summary,words"])
     fields = [set(prompt.row()["instruction"]) for prompt in asked]
     assert fields == [{"words"}, {"words", "summary"}] * 2
