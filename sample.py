@@ -167,7 +167,6 @@ def check_arguments(args: argparse.Namespace, parser: Parser) -> None:
         if flag in given and wrong:
             parser.error(f"--{flag} takes no {', '.join(wrong)}")
     is_api = str(args.model).startswith("api:")
-    has_prompt = args.eval or not given.isdisjoint({"prompt", "prompts", *instruct_headers.FIELDS})
     is_cost_limited = args.max_cost or (args.dry_run and args.price_in)
     contradictions = [  # (whether it is one, message)
         (
@@ -175,7 +174,7 @@ def check_arguments(args: argparse.Namespace, parser: Parser) -> None:
             "an api: model takes no --top_k, --beams, --stream or --best_of",
         ),
         (
-            is_api and not has_prompt,
+            is_api and given.isdisjoint({"prompt", "prompts", "eval", *instruct_headers.FIELDS}),
             "an api: model needs --prompt, --prompts, --eval or a header",
         ),
         (
@@ -208,9 +207,9 @@ def writes_a_set(args: argparse.Namespace) -> bool:
 def set_name(args: argparse.Namespace) -> str:
     if args.prompts:
         return args.prompts.stem
-    if not args.eval:
-        return PROMPT
-    return EVAL if args.split == "val" else args.split
+    if args.eval:
+        return EVAL if args.split == "val" else args.split
+    return PROMPT
 
 
 def prompts_for(model: Model, args: argparse.Namespace) -> list[Prompt]:
@@ -257,12 +256,11 @@ def sample(model: Model, args: argparse.Namespace) -> None:
 
     backend = load_backend(model, args.device, args.batch_size, **args.api)
     prompts = prompts_that_fit(backend, prompts)
-    default_temperature = 0.0 if args.beams > 1 else 1.0
     max_new_tokens = args.max_new_tokens
     if model.kind == "hf" and max_new_tokens is None:
         max_new_tokens = HF_MAX_NEW_TOKENS
     try:
-        for temperature in args.temperature or [default_temperature]:
+        for temperature in args.temperature or [0.0 if args.beams > 1 else 1.0]:
             sampling = Sampling(
                 temperature, args.top_k, args.beams, max_new_tokens, args.seed, args.best_of
             )
