@@ -145,12 +145,9 @@ def decode() -> None:
         decoder = make_decoder(model, n_slots=3, context=64, exact=False)
         decoder.read(0, [1, 2, 3])
         decoder.copy([0], [1])
-        assert decoder.step([0, 1], [4, 5]).is_cuda
-        uniform = torch.zeros(2, decoder.n_ahead)
-        choose = partial(draw, sampling=Sampling(top_k=50))
         for _ in range(N_STEPS):
-            tokens = decoder.draw_ahead([0, 1], [4, 5], uniform, choose)
-    assert tokens.is_cuda
+            logits = decoder.step([0, 1], [4, 5])
+            assert draw(logits, torch.zeros(2), Sampling(top_k=50)).is_cuda
 
 
 # In four forward passes of two steps; a window's mask is made once in each.

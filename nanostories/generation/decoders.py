@@ -10,13 +10,11 @@ Each decoder has the same three methods:
 >>> decoder.copy([3], [5])  # the texts of some slots into others
 >>> logits = decoder.step([3, 5], [11, 22])  # one more token in these; (2, vocab_size)
 
-What step() returns is overwritten by the next one. On a GPU, TorchDecoder also draws, several
-tokens at a time.
+What step() returns is overwritten by the next one.
 """
 
 import copy
 import ctypes
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +25,6 @@ from nanostories.device import choose_dtype
 from nanostories.kernels import compile_cpp
 
 CHUNK = 64  # tokens of a prompt that CppDecoder reads at once
-N_AHEAD = {"cuda": 16}  # tokens that are drawn before the host looks at them, by device; else 1
 
 
 def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
@@ -67,9 +64,9 @@ class RereadingDecoder:
 
 
 class TorchDecoder:
-    """For a GPU, and for a CPU without a C++ compiler. Every slot takes part in every step: on a
-    GPU, draws are a CUDA graph, whose shapes are fixed, as the kernels of so small a model take
-    longer to launch than to run."""
+    """For a GPU, and for a CPU without a C++ compiler. Every slot takes part in every step, which
+    on a GPU is a CUDA graph, whose shapes are fixed: the kernels of so small a model take longer to
+    launch than to run."""
 
     def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype=torch.float32):
         """dtype: of the matrix products and the cache."""
@@ -85,8 +82,6 @@ class TorchDecoder:
         self.cache = torch.zeros(2, *shape, device=device, dtype=dtype)  # keys and values
         # What a step reads: each slot's token, and its position.
         self.inputs = torch.zeros(2, n_slots, 1, dtype=torch.long, device=device)
-        self.n_ahead = N_AHEAD.get(device.type, 1)
-        self.uniform = torch.zeros(n_slots, self.n_ahead, device=device)
         self.graph = None
 
     def read(self, slot, prompt):
@@ -100,55 +95,24 @@ class TorchDecoder:
         self.lengths[targets] = self.lengths[sources]
 
     def step(self, slots, tokens):
-        self.set_inputs(slots, tokens)
-        self.lengths[slots] += 1
-        return self.step_all()[slots]
-
-    def draw_ahead(self, slots, tokens, uniform, choose: Callable):
-        """The next n_ahead tokens of these slots, (len(slots), n_ahead), drawn without the host. A
-        text that ends among them is drawn further.
-
-        uniform: (len(slots), n_ahead); choose: logits (B, V), uniform (B,) -> ids (B,), the same in
-        each call."""
-        self.set_inputs(slots, tokens)
-        self.lengths[slots] += self.n_ahead
-        all_uniform = torch.zeros_like(self.uniform, device="cpu")
-        all_uniform[slots] = uniform
-        self.uniform.copy_(all_uniform)
-        if not self.inputs.is_cuda:
-            return self.draw_all(choose)[slots]
-        if not self.graph:
-            self.record(choose)
-        self.graph.replay()
-        return self.drawn[slots]
-
-    def set_inputs(self, slots, tokens):
         inputs = torch.zeros_like(self.inputs, device="cpu")
         inputs[0, slots, 0] = torch.tensor(tokens)
         # Idle slots write the keys of token 0 behind their text.
         inputs[1, :, 0] = self.lengths.clamp(max=self.context - 1)
         self.inputs.copy_(inputs)
-
-    def record(self, choose: Callable) -> None:
-        inputs = self.inputs.clone()
-        self.draw_all(choose)  # the libraries' set-up, which must not be recorded
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.drawn = self.draw_all(choose)
-        self.inputs.copy_(inputs)
+        self.lengths[slots] += 1
+        if not self.inputs.is_cuda:
+            return self.step_all()[slots]
+        if not self.graph:
+            self.step_all()  # the libraries' set-up, which must not be recorded
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.logits = self.step_all()
+        self.graph.replay()
+        return self.logits[slots]
 
     def step_all(self):
         return self.forward(*self.inputs, slice(None))
-
-    def draw_all(self, choose: Callable):
-        drawn = []
-        for uniform in self.uniform.unbind(1):
-            ids = choose(self.step_all(), uniform)[:, None]
-            drawn.append(ids)
-            self.inputs[0] = ids
-            self.inputs[1] += 1
-            self.inputs[1].clamp_(max=self.context - 1)
-        return torch.cat(drawn, dim=1)
 
     def forward(self, tokens, positions, slots: slice):
         """Appends tokens (B, T) to these slots at positions (B, T); the logits (B, vocab_size)

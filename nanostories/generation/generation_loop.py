@@ -10,7 +10,6 @@ sampling and beam search. (decoders.py runs the model and keeps its cache.)
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import torch
@@ -56,52 +55,44 @@ def generate(
     decoder = make_decoder(model, spare + 1, context, exact=sampling.temperature == 0)
     free = list(range(spare))
     waiting = iter(prompts.items())
-    n_ahead = getattr(decoder, "n_ahead", 1)
-    choose = partial(draw, sampling=sampling)
     growing: dict[int, GrowingText] = {}  # by slot
-    drawn: dict[int, list[int]] = {}  # the next tokens of each
     last_prompt = None
     while True:
         # A free slot takes the next prompt at once. Equal prompts in a row are read only once.
+        drawn = {}  # the next token of each
+        if growing:
+            last_tokens = [text.tokens[-1] for text in growing.values()]
+            logits = decoder.step(list(growing), last_tokens)
+            drawn = dict(zip(growing, draw_next(logits, growing.values(), sampling)))
         for key, prompt in itertools.islice(waiting, len(free)):
             if prompt != last_prompt:
                 last_prompt = prompt
-                logits = read(decoder, spare, prompt)[None]
+                first_logits = read(decoder, spare, prompt)[None]
             slot = free.pop()
             decoder.copy([spare], [slot])
             text = GrowingText(key, room[key], np.random.default_rng([sampling.seed, *key]))
             growing[slot] = text
-            drawn[slot] = choose(logits, random_numbers([text], 1)[:, 0]).tolist()
+            drawn.update(zip([slot], draw_next(first_logits, [text], sampling)))
         if not growing:
             return
-        for slot, tokens in drawn.items():
+        for slot, token in drawn.items():
             text = growing[slot]
-            for token in tokens:
-                if token != stop:
-                    text.tokens.append(token)
-                    if on_token:
-                        on_token(token)
-                if token == stop or len(text.tokens) == text.room:
-                    yield text.key, text.tokens, token == stop
-                    del growing[slot]
-                    free.append(slot)
-                    break
-        drawn = {}
-        if growing:
-            slots = list(growing)
-            last_tokens = [text.tokens[-1] for text in growing.values()]
-            uniform = random_numbers(growing.values(), n_ahead)
-            if n_ahead > 1:
-                tokens = decoder.draw_ahead(slots, last_tokens, uniform, choose)
-            else:
-                tokens = choose(decoder.step(slots, last_tokens), uniform[:, 0])[:, None]
-            drawn = dict(zip(slots, tokens.tolist()))
+            if token != stop:
+                text.tokens.append(token)
+                if on_token:
+                    on_token(token)
+            if token == stop or len(text.tokens) == text.room:
+                yield text.key, text.tokens, token == stop
+                del growing[slot]
+                free.append(slot)
 
 
-def random_numbers(texts: Collection[GrowingText], n: int) -> torch.Tensor:
-    """The next n of each text, (len(texts), n): one for each of its tokens."""
-    numbers = [text.random_numbers.random(n, dtype=np.float32) for text in texts]
-    return torch.from_numpy(np.stack(numbers))
+def draw_next(
+    logits: torch.Tensor, texts: Collection[GrowingText], sampling: Sampling
+) -> list[int]:
+    """A token for each text, by a random number of its own."""
+    numbers = [text.random_numbers.random(dtype=np.float32) for text in texts]
+    return draw(logits, torch.tensor(numbers), sampling).tolist()
 
 
 def room_for(

@@ -10,7 +10,6 @@ import pytest
 import torch
 from random_models import as_transformers, random_model, randomize
 
-from nanostories.generation import decoders
 from nanostories.generation.generation_loop import beam_search, draw, generate
 from nanostories.generation.prompts import Sampling
 from nanostories.kernels import compile_cpp
@@ -20,17 +19,15 @@ PROMPTS = {(i, 0): text for i, text in enumerate(TEXTS)}
 GREEDY = Sampling(temperature=0)
 
 
-@pytest.fixture(params=["C++", "PyTorch", "PyTorch, drawing ahead as on a GPU"])
+@pytest.fixture(params=["C++", "PyTorch"])
 def decoder(request, monkeypatch):
     library = compile_cpp.library
-    if "PyTorch" in request.param:
+    if request.param == "PyTorch":
         monkeypatch.setattr(
             compile_cpp, "library", lambda name, *of: name != "decode_step" and library(name, *of)
         )
     elif library("decode_step") is None:
         pytest.skip("no C++ compiler that builds decode_step.cpp")
-    if "ahead" in request.param:
-        monkeypatch.setitem(decoders.N_AHEAD, "cpu", 5)
 
 
 @pytest.fixture(scope="module")
