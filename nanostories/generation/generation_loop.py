@@ -72,7 +72,7 @@ def generate(
             decoder.copy([spare], [slot])
             text = GrowingText(key, room[key], np.random.default_rng([sampling.seed, *key]))
             growing[slot] = text
-            drawn.update(zip([slot], draw_next(first_logits, [text], sampling)))
+            drawn[slot] = draw_next(first_logits, [text], sampling)[0]
         if not growing:
             return
         for slot, token in drawn.items():
