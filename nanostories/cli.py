@@ -40,15 +40,6 @@ non_negative_float = number(float, lambda x: 0 <= x < float("inf"), "a number, 0
 share = number(float, lambda x: 0 < x < 1, "above 0 and below 1")
 
 
-def existing_file(text: str) -> Path:
-    path = Path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text}: a directory; name the files in it")
-    if not path.is_file():
-        raise argparse.ArgumentTypeError(f"{text}: no such file")
-    return path
-
-
 def pattern(text: str) -> re.Pattern:
     try:
         return re.compile(text, re.MULTILINE)
@@ -66,6 +57,13 @@ def existing_path(text: str) -> Path:
     shown = [entry for entry in there if entry.name in similar or (not similar and entry.is_dir())]
     others = ", ".join(map(str, shown)) or "nothing"
     raise argparse.ArgumentTypeError(f"{text}: no such file or directory; there are: {others}")
+
+
+def existing_file(text: str) -> Path:
+    path = existing_path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: a directory; name the files in it")
+    return path
 
 
 def existing_model(text: str) -> str:

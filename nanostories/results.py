@@ -15,6 +15,7 @@ Scores
 """
 
 import html
+import itertools
 import math
 import os
 import sys
@@ -48,10 +49,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        names = {}
-        for row in self.rows:
-            names |= dict.fromkeys(row)
-        return list(names)
+        return list(dict.fromkeys(itertools.chain.from_iterable(self.rows)))
 
 
 @dataclass
@@ -109,11 +107,8 @@ def load(path: Path) -> Result:
     facts = read_json(path)
     if facts.pop("format", None) != FORMAT:
         raise UserError(f"{path}: no results of format {FORMAT}; run the command again")
-    try:
-        tables = [Table(**table) for table in facts.pop("tables")]
-        return Result(tables=tables, **facts)
-    except (TypeError, KeyError) as error:
-        raise UserError(f"{path}: no results of a command ({error})") from None
+    tables = [Table(**table) for table in facts.pop("tables")]
+    return Result(tables=tables, **facts)
 
 
 def outdated(result: Result, directory: Path) -> list[str]:
