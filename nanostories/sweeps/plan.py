@@ -111,29 +111,22 @@ def fits(run: PlannedRun, scale: Scale, corpus_tokens: int) -> bool:
 def count_parameters_and_flops(config: TrainConfig, vocab_size: int) -> tuple[int, int]:
     """Parameters; FLOPs of one training step: of the model, the objective and Muon."""
     shape = GPTNeoConfig(vocab_size=vocab_size, **config.model_shape())
-    parameters, flops_per_token, flops_of_muon = count_model_and_muon(
-        config.architecture, shape, config.optimizer
-    )
+    model = model_without_weights(config.architecture, shape)
     n_windows = config.windows_per_step
     if config.contrast != "none":
         n_windows += config.grad_accum_steps * n_shuffled(config.batch_size)
-    return parameters, n_windows * config.block_size * flops_per_token + flops_of_muon
+    flops = n_windows * config.block_size * model.flops_per_token(config.block_size)
+    if config.optimizer == "muon":
+        muon, _ = make_optimizers(model, config)
+        for group in muon.param_groups:
+            flops += sum(flops_of_orthogonalizing(matrix.shape) for matrix in group["params"])
+    return model.num_params(), flops
 
 
 @functools.cache  # many runs share few shapes
-def count_model_and_muon(
-    architecture: str, shape: GPTNeoConfig, optimizer: str
-) -> tuple[int, int, int]:
-    """Parameters; FLOPs of the model for a token, in training; and of a step of Muon, if that is
-    the optimizer."""
-    with torch.device("meta"):  # only shapes are needed
-        model = MODELS[architecture](shape)
-    flops_of_muon = 0
-    if optimizer == "muon":
-        muon, _ = make_optimizers(model, TrainConfig(optimizer="muon"))
-        matrices = [matrix for group in muon.param_groups for matrix in group["params"]]
-        flops_of_muon = sum(flops_of_orthogonalizing(matrix.shape) for matrix in matrices)
-    return model.num_params(), model.flops_per_token(shape.block_size), flops_of_muon
+def model_without_weights(architecture: str, shape: GPTNeoConfig) -> torch.nn.Module:
+    with torch.device("meta"):
+        return MODELS[architecture](shape)
 
 
 def flops_of_orthogonalizing(shape: tuple[int, int]) -> int:
