@@ -49,8 +49,7 @@ A100 = 0.4 * 312e12  # FLOP/s: a guess that training reaches 40%
 # Share of the speed of matrix products alone that a training step reaches on this machine
 UTILIZATION = 0.5
 # (ids, training tokens) of a corpus that is not there yet, for a plan: about what it will have
-BUILTIN = (4096, 4_430_000)
-PUBLISHED = (50_257, 470_000_000)
+EXPECTED = {"builtin": (4096, 4_430_000), PUBLISHED_STORIES: (50_257, 470_000_000)}
 OTHERS = (10_000, 470_000_000)
 
 
@@ -91,7 +90,7 @@ def parse_arguments() -> argparse.Namespace:
         "data", help="a corpus made by prepare.py, such as data/real (default: the list's own)"
     )
     parser.add_argument(
-        "--data_dir", type=Path, default=Path("data"), help="parent of corpora that are only named"
+        "--data_dir", type=Path, default=Path("data"), help="parent of the lists' own corpora"
     )
     parser.add_argument(
         "--out_dir", type=Path, default=Path("out"), help="results go to OUT_DIR/<experiment>/"
@@ -101,12 +100,10 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--prompts",
-        nargs="+",
         type=existing_file,
-        default=[],
         metavar="FILE",
         help="lines of text: continue these instead of validation stories or of our three"
-        " beginnings; lists that probe also continue them as probe.py --prompts",
+        " beginnings",
     )
     parser.add_argument(
         "--sample",
@@ -149,7 +146,7 @@ def run_experiment(args: argparse.Namespace) -> None:
     experiment = EXPERIMENTS[args.experiment]
     scale = SCALES[args.scale]
     listed = choose_runs(experiment, args)
-    keys = missing_keys(listed, experiment, args)
+    keys = missing_keys(listed, args)
     if keys and not args.dry_run:
         raise UserError(f"it asks an API: set {' and '.join(keys)}")
     corpora = find_corpora(experiment, listed, args)
@@ -157,15 +154,17 @@ def run_experiment(args: argparse.Namespace) -> None:
     if args.scale != "small":
         directory = args.out_dir / f"{args.experiment}-{args.scale}"
     runs = plan_runs(listed, scale, args.seeds, directory, experiment.data, corpora)
-    if listed.variants and not runs:
-        raise UserError("no size fits these --budgets")
-    runs = only(args.only, runs)
+    runs = [run for run in runs if is_wanted(run.config.name, args.only)]
     if listed.variants and not runs:
         raise UserError(
-            f"--only {' '.join(args.only)}: no such run of {args.experiment}; --dry_run lists them"
+            f"{args.experiment} has no run that fits --only {' '.join(args.only)} (and --budgets);"
+            " without these, --dry_run lists its runs"
         )
     if args.dry_run:
-        show_costs(runs, listed, experiment, args.scale)
+        if listed.trains:
+            show_costs(runs, args.scale)
+        measures = ", ".join(experiment.measures) or "no measures"
+        print(f"then {measures}, whose time is not counted")
         for key in keys:
             print(f"missing: {key}")
         return
@@ -193,7 +192,7 @@ def run_experiment(args: argparse.Namespace) -> None:
     if subjects:
         problems += measure(experiment, subjects, settings)
         results.show(args.experiment, experiment, subjects, settings)
-        wrote = f"wrote {directory}/experiment.json, .csv and .png"
+        wrote = f"wrote {directory}/experiment.json and .csv, beside pictures"
         print(f"\n{wrote}; next: python report.py {args.out_dir}")
     if problems:
         raise UserError(f"{'; '.join(problems)}; the same command retries them")
@@ -223,8 +222,6 @@ def choose_runs(experiment: Experiment, args: argparse.Namespace) -> Runs:
     looks_inside = not {"heads", "neurons"}.isdisjoint(experiment.measures)
     if looks_inside and any(name.startswith("api:") for name in models):
         raise UserError(f"{args.experiment} looks into models, which an api: model does not allow")
-    if len(args.prompts) > 1 and not {"scores", "instruct"}.isdisjoint(experiment.measures):
-        raise UserError("--prompts: name one file, as its stories are scored as one set")
     if args.only_models:
         listed = Runs({}, prompts=listed.prompts)
     if (args.steps and not listed.steps) or (args.budgets and not listed.budgets):
@@ -249,11 +246,10 @@ def find_corpora(
     names |= {settings.get("data", experiment.data) for settings in listed.variants.values()}
     found = {}
     for name in sorted(names):
-        is_given = args.data and name == experiment.data
-        path = args.data if is_given else Path(SCALES[args.scale].corpora.get(name, name))
-        if path.parent == Path("."):  # only named
-            path = args.data_dir / path
-        if not is_given and not (path / "meta.json").exists():
+        path = args.data_dir / SCALES[args.scale].corpora.get(name, name)
+        if args.data and name == experiment.data:
+            path = args.data
+        elif not (path / "meta.json").exists():
             make_corpus(path, args.dry_run)
             if args.dry_run:
                 found[name] = (path, expected_meta(path.name))
@@ -264,9 +260,7 @@ def find_corpora(
 
 def expected_meta(name: str) -> dict:
     """As much of the meta.json of a corpus as a plan needs."""
-    vocab_size, n_tokens = PUBLISHED if name == PUBLISHED_STORIES else OTHERS
-    if name.startswith("builtin"):
-        vocab_size, n_tokens = BUILTIN
+    vocab_size, n_tokens = EXPECTED.get(name.partition("-instruct")[0], OTHERS)
     return {"vocab_size": vocab_size, "splits": {"train": {"tokens": n_tokens}}}
 
 
@@ -283,14 +277,8 @@ def make_corpus(path: Path, dry_run: bool) -> None:
         raise UserError(f"{command} failed: see above")
 
 
-def only(patterns: Sequence[str], runs: Sequence) -> list:
-    """The runs whose names match, with or without the seed."""
-    wanted = []
-    for run in runs:
-        names = (run.config.name, run.config.name.removesuffix(f"_{run.config.seed}"))
-        if any(fnmatch.filter(names, pattern) for pattern in patterns):
-            wanted.append(run)
-    return wanted
+def is_wanted(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
 def find_subjects(
@@ -338,17 +326,15 @@ def grade_flags(listed: Runs, data: Path, args: argparse.Namespace) -> list[str]
     return flags
 
 
-def missing_keys(listed: Runs, experiment: Experiment, args: argparse.Namespace) -> list[str]:
+def missing_keys(listed: Runs, args: argparse.Namespace) -> list[str]:
     """The variables that must be set before the APIs can be asked."""
-    asked = []
+    asked = {}  # role: the flags of its command
     if any(name.startswith("api:") for name in listed.models):
-        asked.append(("OPENAI", args.sample))
-    judges = [name for name in api_flags(args.grade).judge if not name.startswith("lm:")]
-    is_judged = not {"scores", "beginnings"}.isdisjoint(experiment.measures)
-    if is_judged and set(judges) - {"human"}:
-        asked.append(("JUDGE", args.grade))
+        asked["OPENAI"] = args.sample
+    if any(name != "human" and not name.startswith("lm:") for name in api_flags(args.grade).judge):
+        asked["JUDGE"] = args.grade
     found = []
-    for role, flags in asked:
+    for role, flags in asked.items():
         # here, as `import openai` takes over a second
         from nanostories.generation.api_client import find_endpoint
 
@@ -367,23 +353,8 @@ def api_flags(flags: Sequence[str]) -> argparse.Namespace:
 
 
 # ---- What it would cost ----
-def show_costs(runs: Sequence, listed: Runs, experiment: Experiment, scale: str) -> None:
+def show_costs(runs: Sequence, scale: str) -> None:
     """Prints the command of each run, and a table of their costs."""
-    from nanostories.checkpoints.checkpoint import kept_checkpoints
-
-    if listed.trains:
-        show_training(runs, scale)
-    n_models = 0
-    for name in listed.models:
-        kept = kept_checkpoints(name) if experiment.checkpoints else {}
-        n_models += max(1, len(kept))
-    for run in runs:
-        n_models += max(1, run.config.keep_checkpoints)
-    measures = ", ".join(experiment.measures) or "no measures"
-    print(f"then {measures} of {n_models} models, whose time is not counted")
-
-
-def show_training(runs: Sequence, scale: str) -> None:
     from nanostories.tables import table_text
 
     speed, machine = training_speed(scale)

@@ -95,7 +95,7 @@ def instruct(out: Path, data: Path) -> None:
 
 def baselines(out: Path, data: Path) -> None:
     run(f"experiments.py baselines --out_dir {out / 'lists'} --data_dir {data}")
-    copy(out / "lists" / "baselines" / "experiment.png", "baselines.png")
+    copy(out / "lists" / "baselines" / "grades.png", "baselines.png")
 
 
 def memorization(out: Path, data: Path) -> None:

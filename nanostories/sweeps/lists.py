@@ -28,7 +28,6 @@ PREPARED = {
     "real-instruct": (*REAL_STORIES, "--name=real-instruct", "--headers"),
 }
 LONGER = 8  # times as many steps at the real scale as at the small one: about 0.7 of an epoch
-BEGINNINGS = PROMPTS / "beginnings.txt"
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Runs:
     steps: int = 0  # length of each run; 0: nothing is trained
     budgets: Sequence[float] = ()  # training FLOPs
     models: tuple[str, ...] = ()  # as in sample.py --model; beside the runs, if there are any
-    prompts: tuple[Path, ...] = ()  # files of beginnings, the first in place of validation stories
+    prompts: Path | None = None  # beginnings in place of validation stories
 
     @property
     def trains(self) -> bool:
@@ -59,7 +58,7 @@ class Experiment:
     measures: tuple[str, ...] = ()  # names in nanostories/sweeps/measures.py
     # x-axes of its picture: settings or columns; none: a line for each run
     axes: tuple[str, ...] = ()
-    picture: str = "panels"  # or law, neurons, or the file name of a picture that a measure draws
+    picture: str = "panels"  # or law, neurons; "": a measure's own (grades.png, …) is enough
     curves: bool = False  # also draw the losses over tokens
     data: str = "tinystories"
     sample_flags: tuple[str, ...] = ()  # for sample.py
@@ -159,8 +158,6 @@ PUBLISHED = tuple(
     for size in "1M 3M 8M 28M 33M 1Layer-21M 2Layers-33M".split()
 )
 GPT2 = tuple(f"hf:{name}" for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"))
-SEVEN_NAMES = "16-2-2 32-2-2 32-4-4 64-2-4 64-4-4 128-2-8 128-4-8"
-EIGHT_NAMES = "128-8-4 128-12-4 256-8-2 256-8-4 256-8-8 256-12-4 512-8-4 512-12-4"
 SCALING_NAMES = " ".join(
     f"{w}-{depth}-16" for w in (64, 128, 256, 512, 768, 1024, 2048) for depth in (2, 4, 8, 12)
 )
@@ -179,7 +176,14 @@ EXPERIMENTS = {
             ),
             250,
         ),
-        published=Runs(shapes(EIGHT_NAMES, architecture="gpt2"), 720, models=GPT2[:2]),
+        published=Runs(
+            shapes(
+                "128-8-4 128-12-4 256-8-2 256-8-4 256-8-8 256-12-4 512-8-4 512-12-4",
+                architecture="gpt2",
+            ),
+            720,
+            models=GPT2[:2],
+        ),
         measures=("scores", "probes"),
         axes=("n_embd", "n_layer", "n_head"),
         curves=True,
@@ -198,7 +202,10 @@ EXPERIMENTS = {
     ),
     "scaling": Experiment(
         "P, figures 6 and 23: the lowest loss, and the size that reaches it, by training FLOPs",
-        small=Runs(shapes(SEVEN_NAMES), budgets=(2e11, 4e11, 8e11, 1.6e12, 3.2e12)),
+        small=Runs(
+            shapes("16-2-2 32-2-2 32-4-4 64-2-4 64-4-4 128-2-8 128-4-8"),
+            budgets=(2e11, 4e11, 8e11, 1.6e12, 3.2e12),
+        ),
         published=Runs(shapes(SCALING_NAMES), budgets=(1e16, 3e16, 1e17, 3e17, 1e18)),
         picture="law",
     ),
@@ -215,7 +222,7 @@ EXPERIMENTS = {
         small=THREE_SMALL_RUNS,
         published=Runs({}, models=PUBLISHED + GPT2),
         measures=("bits_per_byte", "scores"),
-        picture="grades.png",
+        picture="",
         data=PUBLISHED_STORIES,
     ),
     "bits_per_byte": Experiment(
@@ -282,7 +289,7 @@ EXPERIMENTS = {
         small=THREE_SMALL_RUNS,
         published=Runs({}, models=PUBLISHED),
         measures=("memorization",),
-        picture="rouge.png",
+        picture="",
         data=PUBLISHED_STORIES,
     ),
     "instruct": Experiment(
@@ -298,7 +305,7 @@ EXPERIMENTS = {
             7200,
         ),
         measures=("unseen", "scores"),
-        picture="instruct.png",
+        picture="",
         data="instruct",
     ),
     "instruct_ood": Experiment(
@@ -309,7 +316,7 @@ EXPERIMENTS = {
         real=Runs({"any": dict(data="builtin-instruct"), "never-both": {}}, 2400),
         published=Runs(OOD_VARIANTS, 7200),
         measures=("instruct",),
-        picture="instruct.png",
+        picture="",
         data="instruct-ood",
         sample_flags=("--ask", "words", "summary", "words,summary"),
     ),
@@ -319,7 +326,7 @@ EXPERIMENTS = {
         published=Runs(
             shapes("64-2-16 64-8-16 256-2-16 256-8-16 768-2-16 768-8-16", keep_checkpoints=10),
             7200,
-            prompts=(BEGINNINGS,),
+            prompts=PROMPTS / "beginnings.txt",
         ),
         measures=("probes", "scores"),
         axes=("tokens", "validation loss"),
@@ -331,7 +338,7 @@ EXPERIMENTS = {
         small=Runs(shapes("128-4-8"), 300),
         published=Runs({}, models=PUBLISHED[2:3]),
         measures=("heads",),
-        picture="interpret.png",
+        picture="",
         data=PUBLISHED_STORIES,
     ),
     "neurons": Experiment(

@@ -52,14 +52,13 @@ class Settings:
     n: int = 1  # completions of each prompt
     sample: Sequence[str] = ()  # flags of sample.py
     grade: Sequence[str] = ()  # flags of grade.py
-    # Files of beginnings. The first takes the place of validation stories; probe.py continues all.
-    prompts: Sequence[Path] = ()
+    prompts: Path | None = None  # beginnings in place of validation stories
     memory_limit: int = 12_000  # MB
 
     @property
     def set(self) -> str:
         """Of the stories that are graded."""
-        return self.prompts[0].stem if self.prompts else EVAL
+        return self.prompts.stem if self.prompts else EVAL
 
 
 class Command(NamedTuple):
@@ -71,6 +70,7 @@ class Command(NamedTuple):
 Subjects = Sequence[Subject]
 Commands = Iterator[Command]
 Cells = Iterator[tuple[str, Cell, str]]  # a column, its cell, and why not to believe it, or ""
+Rows = Iterator[tuple[dict[str, Cell], Table, str]]  # a row, its table, and as of part_of
 
 
 # ---- Stories, and their scores by judges ----
@@ -84,15 +84,10 @@ def sample(subject: Subject, out: Path, settings: Settings, *how) -> Command:
 
 def continue_stories(subject: Subject, settings: Settings) -> Command:
     """Validation stories, or beginnings from a file."""
+    how = ("--eval", N_PROMPTS)
     if settings.prompts:
-        return sample(subject, subject.directory, settings, "--prompts", settings.prompts[0])
-    # sample.py --eval never continues the first
-    n_stories = read_json(subject.data / "meta.json")["splits"]["val"]["stories"] - 1
-    return sample(subject, subject.directory, settings, "--eval", min(N_PROMPTS, n_stories))
-
-
-def grades_file(settings: Settings, name: str) -> Path:
-    return settings.directory / f"{result_name('grades', name)}.json"
+        how = ("--prompts", settings.prompts)
+    return sample(subject, subject.directory, settings, *how)
 
 
 def grade(places: Sequence[Path], settings: Settings, name: str, flags: Sequence[str]) -> Command:
@@ -110,46 +105,36 @@ def scores(subjects: Subjects, settings: Settings) -> Commands:
 
 
 def beginnings(subjects: Subjects, settings: Settings) -> Commands:
-    """Each beginning in a directory of its own, so that grade.py scores it by itself: those of the
-    plain files among the prompts, or our three."""
-    files = [path for path in settings.prompts if path.suffix == ".txt"] or [THREE_BEGINNINGS]
+    """Each beginning in a directory of its own, so that grade.py scores it by itself."""
+    path = settings.prompts or THREE_BEGINNINGS
     places = []
     for subject in subjects:
-        for path in files:
-            for i, prompt in enumerate(read_prompts(path), 1):
-                places.append(subject.directory / f"{path.stem}-{i}")
-                yield sample(subject, places[-1], settings, "--prompt", prompt.text, "--n=10")
+        for i, prompt in enumerate(read_prompts(path), 1):
+            places.append(subject.directory / f"{path.stem}-{i}")
+            yield sample(subject, places[-1], settings, "--prompt", prompt.text, "--n=10")
     yield grade(places, settings, PROMPT, settings.grade)
 
 
-def part_of(name: str, row_name: str) -> str | None:
-    """ "" for a row of the model of this name, "temperature-0.3" for one of a directory below its
-    own; None for a row of another model."""
-    if row_name == name:
-        return ""
-    return row_name.removeprefix(f"{name}/") if row_name.startswith(f"{name}/") else None
+def read_grades(subject: Subject, settings: Settings) -> Rows:
+    for name in (settings.set, PROMPT):
+        path = settings.directory / f"{result_name('grades', name)}.json"
+        yield from read_rows(path, "scores", subject.name)
 
 
 def read_scores(subject: Subject, settings: Settings) -> Cells:
     """grammar by gpt-4o-mini; grammar by gpt-4o-mini, three_beginnings-2"""
-    for name in (settings.set, PROMPT):
-        for row, table in read_rows(grades_file(settings, name), "scores"):
-            judge = table.facts["judge"]
-            part = part_of(subject.name, row["run"])
-            if part is None or not judge:
-                continue
-            about = f"{judge}, {part}" if part else judge
-            for score, cell, note in cells_of(row, table):
-                if score not in ("stories", "ungraded"):
-                    yield f"{score} by {about}", cell, note
+    for row, table, part in read_grades(subject, settings):
+        judge = table.facts["judge"]
+        for score, cell, note in cells_of(row, table):
+            if judge and score not in ("stories", "ungraded"):
+                yield f"{score} by {judge}{part}", cell, note
 
 
 def note_of_scores(subject: Subject, settings: Settings) -> str:
     """Such as that the judge wrote its stories."""
-    for name in (settings.set, PROMPT):
-        for _, table in read_rows(grades_file(settings, name), "scores", subject.name):
-            if subject.name in table.notes:
-                return table.notes[subject.name]
+    for _, table, _ in read_grades(subject, settings):
+        if subject.name in table.notes:
+            return table.notes[subject.name]
     return ""
 
 
@@ -164,18 +149,14 @@ def probes(subjects: Subjects, settings: Settings) -> Commands:
     base = ["probe.py", *names, "--out", settings.directory]
     yield Command(settings.directory / "probe.json", base)
     yield Command(settings.directory / "grammar.json", [*base, "--pairs"])
-    if settings.prompts:
-        stem = "-".join(["probe", *(path.stem for path in settings.prompts)])
-        arguments = [*base, "--prompts", *settings.prompts]
-        yield Command(settings.directory / f"{stem}.json", arguments)
 
 
 def read_answers(subject: Subject, settings: Settings) -> Cells:
     label = subject.model.label(settings.directory)
-    for row, table in read_rows(settings.directory / "probe.json", "shares", label):
+    for row, table, _ in read_rows(settings.directory / "probe.json", "shares", label):
         for name, cell, note in cells_of(row, table):
             yield f"{name} right", cell, note
-    for row, _ in read_rows(settings.directory / "grammar.json", "pairs", "all"):
+    for row, _, _ in read_rows(settings.directory / "grammar.json", "pairs", "all"):
         yield "grammar pairs right", row.get(label), ""  # an API model has none
 
 
@@ -197,13 +178,13 @@ def instructions(subjects: Subjects, settings: Settings, unseen: bool = False) -
 def read_instructions(subject: Subject, settings: Settings) -> Cells:
     """Only shares of fulfilled instructions; instruct.json has more."""
     shown = ("words: each", "unseen words: each", "summary: nearest", "sentence, verbatim")
-    for row, _ in read_rows(settings.directory / "instruct.json", "instructions"):
-        run, _, set_name = row["run"].partition(", ")
-        part = part_of(subject.name, run)
-        is_shown = row["measure"].endswith("and nearest") or row["measure"] in shown
+    for row, _, _ in read_rows(settings.directory / "instruct.json", "instructions"):
+        measure = row["measure"]
+        writer, _, set_name = row["run"].partition(", ")
+        part = part_of(subject.name, writer)
+        is_shown = measure.endswith("and nearest") or measure in shown
         if part is not None and set_name in (EVAL, UNSEEN) and is_shown:
-            measure = f"{row['measure']}, {part}" if part else row["measure"]
-            yield measure, row["share"], ""
+            yield f"{measure}{part}", row["share"], ""
 
 
 # ---- Memorization ----
@@ -219,12 +200,10 @@ def memorization(subjects: Subjects, settings: Settings) -> Commands:
 
 
 def read_copies(subject: Subject, settings: Settings) -> Cells:
+    path = settings.directory / "rouge.json"
     for cut in CUTS:
-        for row, _ in read_rows(settings.directory / "rouge.json", "metrics"):
-            part = part_of(f"cut-{cut}/{subject.name}", row["run"])
-            if part is not None:
-                about = f"{float(cut):.0%} shown, {part}" if part else f"{float(cut):.0%} shown"
-                yield f"{row['metric']} ({about})", row["completions"], ""
+        for row, _, part in read_rows(path, "metrics", f"cut-{cut}/{subject.name}"):
+            yield f"{row['metric']} ({float(cut):.0%} shown{part})", row["completions"], ""
 
 
 # ---- Heads and neurons; size, bits per byte, seconds; memory ----
@@ -236,7 +215,7 @@ def interpretation(subjects: Subjects, settings: Settings) -> Commands:
 
 
 def read_neurons(subject: Subject, settings: Settings) -> Cells:
-    for row, _ in read_rows(subject.directory / "interpret.json", "neurons"):
+    for row, _, _ in read_rows(subject.directory / "interpret.json", "neurons"):
         yield f"{row['kind']} neurons (%)", row["neurons (%)"], ""
 
 
@@ -261,7 +240,7 @@ def memory(subjects: Subjects, settings: Settings) -> Commands:
 def read_own_cells(files: Sequence[str], kind: str, subject: Subject, settings: Settings) -> Cells:
     """Of results about one subject alone."""
     for file in files:
-        for row, table in read_rows(subject.directory / file, kind):
+        for row, table, _ in read_rows(subject.directory / file, kind):
             yield from cells_of(row, table)
 
 
@@ -297,16 +276,26 @@ def read_cells(names: Sequence[str], subject: Subject, settings: Settings) -> Ce
         yield from MEASURES[name][1](subject, settings)
 
 
-def read_rows(path: Path, kind: str, label: str = "") -> Iterator[tuple[dict[str, Cell], Table]]:
-    """The rows of a result's tables of a kind, with their tables; with a label, those that begin
-    with it. None, if the measure was not for these models."""
+def read_rows(path: Path, kind: str, name: str = "") -> Rows:
+    """The rows of a result's tables of a kind; with a name, those of the model of this name. None,
+    if the measure was not for these models."""
     if not path.exists():
         return
     for table in load(path).tables:
         if table.facts.get("kind") == kind:
             for row in table.rows:
-                if not label or label == next(iter(row.values())):
-                    yield row, table
+                part = part_of(name, next(iter(row.values())))
+                if part is not None or not name:
+                    yield row, table, part
+
+
+def part_of(name: str, row_name: str) -> str | None:
+    """ "" for a row of the model of this name, ", temperature-0.3" for one of a directory below its
+    own; None for a row of another model."""
+    if row_name == name:
+        return ""
+    below = f"{name}/"
+    return f", {row_name.removeprefix(below)}" if row_name.startswith(below) else None
 
 
 def cells_of(row: dict[str, Cell], table: Table) -> Cells:

@@ -1,5 +1,6 @@
 """
-The results of a list: one table and one picture, experiment.json, .png and .csv.
+The results of a list: one table, and one picture if no measure draws it: experiment.json, .csv and
+.png.
 
 >>> show("heads", experiment, subjects, settings)
 """
@@ -14,8 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from nanostories.files import read_json, write_bytes
-from nanostories.generation.samples_file import result_name
+from nanostories.files import read_json
 from nanostories.results import Cell, Table, save
 from nanostories.statistics import estimate
 from nanostories.sweeps import neuron_kinds, scaling_law
@@ -49,7 +49,7 @@ PANELS_ACROSS = 6
 def show(
     name: str, experiment: Experiment, subjects: Sequence[Subject], settings: Settings
 ) -> None:
-    """Prints the table; writes experiment.json, .csv, .png and .svg."""
+    """Prints the table; writes experiment.json and .csv, and with a picture .png and .svg."""
     directory = settings.directory
     rows = []
     notes = {}
@@ -80,25 +80,10 @@ def show(
     elif experiment.picture == "panels":
         curves = [x.directory for x in subjects if x.run] if experiment.curves else []
         figure = draw(rows, measured, experiment.axes, curves)
-    else:  # a measure has drawn it
-        grades = result_name("grades", settings.set)  # grades, or those of beginnings
-        name_of_picture = experiment.picture.replace("grades", grades)
-        copy_picture(name_of_picture, directory, subjects)
     checkpoints = [subject.model.directory / "ckpt.pt" for subject in subjects if subject.run]
     sources = [path for path in checkpoints if path.exists()]  # `memory` trains nothing
     path = directory / "experiment.json"
     save(path, "experiments.py", tables, sources=sources, figure=figure)
-
-
-def copy_picture(name: str, directory: Path, subjects: Sequence[Subject]) -> None:
-    """That of all subjects, or of the first that has one. Copies nothing if none could be
-    measured."""
-    for place in [directory, *(subject.directory for subject in subjects)]:
-        if (place / name).exists():
-            for ending in (".png", ".svg"):
-                content = (place / name).with_suffix(ending).read_bytes()
-                write_bytes(directory / f"experiment{ending}", content)
-            return
 
 
 # ---- Rows ----
@@ -238,13 +223,10 @@ def draw_panel(
     axes: Axes, rows: Sequence[dict], x_name: str, columns: Sequence[str]
 ) -> tuple[str, ...]:
     """A line for each combination of the other settings in which the runs differ (and for each
-    judge, if a run has several); intervals, and a dot for each seed. Returns the lines' names."""
+    judge, if there are several); intervals, and a dot for each seed. Returns the lines' names."""
     lines = {}
-    most = 0  # scores of a run in this panel
-    for row in rows:
-        most = max(most, sum(row.get(column) is not None for column in columns))
     for column in columns:
-        judge = column.partition(" by ")[2] if most > 1 else ""
+        judge = column.partition(" by ")[2] if len(columns) > 1 else ""
         for row in rows:
             x = row.get(x_name)
             value = value_of(row.get(column))

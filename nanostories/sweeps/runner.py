@@ -73,11 +73,10 @@ def train_one(run: PlannedRun, log: Path) -> str:
     with log.open("a") as output:
         print("$", shlex.join(command), file=output, flush=True)
         status = run_child(command, stdout=output, stderr=subprocess.STDOUT)
-    if status < 0:
-        return f"killed by signal {-status}"
-    if status > 0:
-        return log.read_text(errors="replace").splitlines()[-1]
-    return ""
+    if status == 0:
+        return ""
+    last_line = log.read_text(errors="replace").splitlines()[-1]
+    return f"exit status {status}: {last_line}"
 
 
 def run_child(command: Sequence[str], **settings) -> int:

@@ -140,7 +140,7 @@ def test_beginnings_of_a_file_take_the_place_of_stories_and_of_our_three(tmp_pat
     subject = Subject("api:x", open_model("api:x"), tmp_path / "x", tmp_path)
     mine = tmp_path / "mine.txt"
     mine.write_text("Tom had\nMia ran to the\n")
-    settings = Settings(tmp_path, grade=["--judge", "a", "--controls"], prompts=[mine])
+    settings = Settings(tmp_path, grade=["--judge", "a", "--controls"], prompts=mine)
     story, grade = [x.arguments for x in commands(["scores"], [subject], settings)]
     assert str(mine) in story and "--eval" not in story
     assert grade[-4:] == ["--set", "mine", "--judge", "a"]
@@ -149,9 +149,8 @@ def test_beginnings_of_a_file_take_the_place_of_stories_and_of_our_three(tmp_pat
     assert begun == ["Tom had", "Mia ran to the"] and "--controls" not in grade
 
 
-@pytest.mark.parametrize("name", ["instruct", "neurons"])
-def test_a_list_without_a_picture_keeps_its_table(tmp_path, name):
-    """Such as instructions to a model whose corpus has no headers, or where interpret.py failed."""
+def test_neurons_that_could_not_be_measured_have_a_table_and_no_picture(tmp_path):
+    """As where interpret.py failed."""
     subject = Subject("hf:x", open_model("hf:x"), tmp_path / "x", tmp_path)
-    results.show(name, EXPERIMENTS[name], [subject], Settings(tmp_path))
-    assert (tmp_path / "experiment.json").exists()
+    (table,) = show("neurons", tmp_path, [subject])
+    assert table.rows == [{"run": "hf:x"}] and not (tmp_path / "experiment.png").exists()

@@ -49,9 +49,6 @@ def draw_the_list(figure, path: Path) -> None:
     """Only the picture of the list: the others take most of the time."""
     if path.stem == "experiment":
         save_figure(figure, path)
-        return
-    path.write_text("small")
-    path.with_suffix(".svg").write_text("small")
 
 
 @pytest.fixture
@@ -124,9 +121,7 @@ def test_a_list_ends_with_its_table_and_picture(
     trained = runs_below(directory)
     assert {row["run"].split("/")[0] for row in rows} >= {run.name for run in trained} and rows
     assert to_text(load(directory / "experiment.json")) in said
-    assert (directory / "experiment.svg").exists()
-    picture = (directory / "experiment.png").read_bytes()
-    assert (len(picture) > 5000) == (experiment.picture in ("panels", "law", "neurons"))
+    assert (directory / "experiment.svg").exists() == (experiment.picture != "")
     expected = {
         "scores": "fluency by ",
         "beginnings": "three_beginnings-3",
