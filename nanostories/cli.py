@@ -124,8 +124,8 @@ API = {  # the settings of generation.api_client.ApiClient
         help="URL of an OpenAI-compatible API (default: OPENAI_BASE_URL, or OpenAI's; for judges,"
         " JUDGE_BASE_URL before these)",
     ),
-    "concurrency": dict(type=positive, default=8, help="requests in flight at once"),
-    "timeout": dict(type=positive_float, default=120.0, help="seconds to wait for a reply"),
+    "concurrency": dict(type=positive, help="requests in flight at once (default: 8)"),
+    "timeout": dict(type=positive_float, help="seconds to wait for a reply (default: 120)"),
     "price_in": dict(type=non_negative_float, help="dollars per million input tokens"),
     "price_out": dict(type=non_negative_float, help="dollars per million output tokens"),
     "max_cost": dict(

@@ -22,9 +22,7 @@ ROOT = Path(__file__).parent.parent
 OF_THEIR_TIME = [ROOT / "LOG.md", *sorted(ROOT.glob("docs/results/*.md"))]
 TODAYS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
 PAGES = TODAYS + OF_THEIR_TIME
-SCRIPTS = []
-for folder in (".", "benches", "configs", "tests"):
-    SCRIPTS += sorted((ROOT / folder).glob("*.py"))
+SCRIPTS = sorted([*ROOT.glob("*.py"), *ROOT.glob("*/*.py")])
 FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

@@ -119,7 +119,7 @@ def test_flags(capsys):
     parser.add_api("API")
     args = parser.parse_args(["--max_tokens=7", "--price_in=1", "--price_out=0"])
     assert args.max_tokens == 7 and args.seed == 3
-    assert parser.require_api(args) == dict(concurrency=8, timeout=120.0, price_in=1, price_out=0)
+    assert parser.require_api(args) == dict(price_in=1, price_out=0)
     for flag in WRONG_FLAGS:
         with pytest.raises(SystemExit):
             parser.require_api(parser.parse_args([flag]))

@@ -123,16 +123,13 @@ def test_a_run_is_finished_if_its_settings_and_data_are_the_same(data_dir, tmp_p
 def test_a_measure_that_fails_is_named_and_called_again_and_the_others_are_made(
     tmp_path, monkeypatch
 ):
-    """Also if it left a result, as grade.py does without the judge that it could not ask."""
     (tmp_path / "probe.py").write_text("from pathlib import Path\nPath('probed').touch()")
     (tmp_path / "grade.py").write_text("raise SystemExit('no key')")
     grade = measures.grade(["out"], measures.Settings(tmp_path), "eval", [])
     todo = [grade, Command(tmp_path / "x.json", ["probe.py"])]
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     monkeypatch.setattr(measures, "commands", lambda *_: todo)
-    monkeypatch.setattr(sys, "argv", list(map(str, grade.arguments)))
     monkeypatch.chdir(tmp_path)
-    save(tmp_path / "grades.json", "grade.py", [Table("x", [])], is_shown=False)
     for _ in range(2):
         problems = experiments.measure(lists.EXPERIMENTS["shapes"], [], None)
         assert problems == ["grade.py failed, see above"]
