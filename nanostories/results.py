@@ -107,8 +107,11 @@ def load(path: Path) -> Result:
     facts = read_json(path)
     if facts.pop("format", None) != FORMAT:
         raise UserError(f"{path}: no results of format {FORMAT}; run the command again")
-    tables = [Table(**table) for table in facts.pop("tables")]
-    return Result(tables=tables, **facts)
+    try:
+        tables = [Table(**table) for table in facts.pop("tables")]
+        return Result(tables=tables, **facts)
+    except (TypeError, KeyError) as error:
+        raise UserError(f"{path}: no results of a command ({error})") from None
 
 
 def outdated(result: Result, directory: Path) -> list[str]:
@@ -147,24 +150,20 @@ def marked(name: str, table: Table) -> str:
     return f"{name} {marks_of(table)[note]}" if note else name
 
 
-def cells_of(table: Table) -> tuple[list[str], list[list[str]]]:
-    """(titles of the columns, rows), as text with the marks of notes."""
-    head = [marked(name, table) for name in table.columns]
+def cells_of(table: Table) -> tuple[list[str], list[list[str]], list[bool]]:
+    """(titles of the columns, rows), as text with the marks of notes; and whether each column holds
+    numbers, which are aligned right."""
+    head = []
+    is_number = []
+    for name in table.columns:
+        head.append(marked(name, table))
+        is_number.append(not any(isinstance(row.get(name), str) for row in table.rows))
     rows = []
     for row in table.rows:
         cells = [cell_text(row.get(name), table.formats.get(name, "")) for name in table.columns]
         cells[0] = marked(cells[0], table)
         rows.append(cells)
-    return head, rows
-
-
-def number_columns(table: Table) -> list[bool]:
-    """Whether each column holds numbers, which are aligned right."""
-    found = []
-    for name in table.columns:
-        cells = [row.get(name) for row in table.rows]
-        found.append(not any(isinstance(cell, str) for cell in cells))
-    return found
+    return head, rows, is_number
 
 
 def to_text(result: Result) -> str:
@@ -180,7 +179,7 @@ def to_text(result: Result) -> str:
             table = replace(table, rows=clear, about=f"{table.about} {rest}".strip())
         parts.append(table.title)
         if table.rows:
-            parts.append(table_text(*cells_of(table), is_number=number_columns(table)))
+            parts.append(table_text(*cells_of(table)))
         parts += [f"{mark} {note}" for note, mark in marks_of(table).items()]
         if table.about:
             parts.append(table.about)
@@ -206,8 +205,8 @@ def to_html(result: Result) -> str:
 
 def table_html(table: Table, bold: Collection[tuple[str, str]] = ()) -> str:
     """Columns of numbers are aligned right. bold: (name of a row, column) of the cells in bold."""
-    head, rows = cells_of(table)
-    kinds = [' class="number"' if is_number else "" for is_number in number_columns(table)]
+    head, rows, is_number = cells_of(table)
+    kinds = [' class="number"' if number else "" for number in is_number]
 
     def line(tag: str, cells: Sequence[str]) -> str:
         parts = [f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, cells)]

@@ -73,7 +73,8 @@ def test_sources_that_changed_or_are_gone(tmp_path):
     assert outdated(result, tmp_path) == ["a", "b"]
 
 
-def test_other_files_are_refused(tmp_path):
-    (tmp_path / "x.json").write_text("{}")
+@pytest.mark.parametrize("content", ["{}", '{"format": 1, "tables": [{}]}'])
+def test_other_files_are_refused(tmp_path, content):
+    (tmp_path / "x.json").write_text(content)
     with pytest.raises(UserError, match="x.json"):
         load(tmp_path / "x.json")
