@@ -115,27 +115,15 @@ def beginnings(subjects: Subjects, settings: Settings) -> Commands:
     yield grade(places, settings, PROMPT, settings.grade)
 
 
-def read_grades(subject: Subject, settings: Settings) -> Rows:
-    for name in (settings.set, PROMPT):
-        path = settings.directory / f"{result_name('grades', name)}.json"
-        yield from read_rows(path, "scores", subject.name)
-
-
 def read_scores(subject: Subject, settings: Settings) -> Cells:
     """grammar by gpt-4o-mini; grammar by gpt-4o-mini, three_beginnings-2"""
-    for row, table, part in read_grades(subject, settings):
-        judge = table.facts["judge"]
-        for score, cell, note in cells_of(row, table):
-            if judge and score not in ("stories", "ungraded"):
-                yield f"{score} by {judge}{part}", cell, note
-
-
-def note_of_scores(subject: Subject, settings: Settings) -> str:
-    """Such as that the judge wrote its stories."""
-    for _, table, _ in read_grades(subject, settings):
-        if subject.name in table.notes:
-            return table.notes[subject.name]
-    return ""
+    for set_name in (settings.set, PROMPT):
+        path = settings.directory / f"{result_name('grades', set_name)}.json"
+        for row, table, part in read_rows(path, "scores", subject.name):
+            judge = table.facts["judge"]
+            for score, cell, note in cells_of(row, table):
+                if judge and score not in ("stories", "ungraded"):
+                    yield f"{score} by {judge}{part}", cell, note
 
 
 # ---- Prompts with known answers ----
@@ -299,6 +287,9 @@ def part_of(name: str, row_name: str) -> str | None:
 
 
 def cells_of(row: dict[str, Cell], table: Table) -> Cells:
-    """All but the first, which names the row."""
+    """All but the first, which names the row; with the notes of their columns or, if these have
+    none, of the row, such as that the judge wrote these stories."""
+    name, *_ = row.values()
+    note = f"{name}: {table.notes[name]}" if name in table.notes else ""
     for column in list(row)[1:]:
-        yield column, row[column], table.notes.get(column, "")
+        yield column, row[column], table.notes.get(column, note)

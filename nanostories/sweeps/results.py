@@ -20,7 +20,7 @@ from nanostories.results import Cell, Table, save
 from nanostories.statistics import estimate
 from nanostories.sweeps import neuron_kinds, scaling_law
 from nanostories.sweeps.lists import Experiment
-from nanostories.sweeps.measures import Settings, Subject, note_of_scores, read_cells
+from nanostories.sweeps.measures import Settings, Subject, read_cells
 from nanostories.tables import write_table
 from nanostories.training.config import TrainConfig
 from nanostories.training.curves import draw_loss, read_curve
@@ -62,9 +62,6 @@ def show(
             row[column] = cell
             if note:
                 notes[column] = note
-        note = note_of_scores(subject, settings)
-        if note:
-            notes[row["label"]] = f"{subject.name}: {note}"  # perhaps one of several seeds
     write_table(directory / "experiment.csv", [flat(row) for row in rows])
     about = f"{experiment.shows}. In brackets: 95% intervals, over seeds where there are some."
     tables = [Table(name, mean_rows(rows, measured), formats_of(measured), notes, about)]

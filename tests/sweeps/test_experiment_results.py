@@ -81,7 +81,7 @@ def test_the_table_has_logs_probes_and_judges(tmp_path):
     pairs = [{"phenomenon": "some", last: 0.1}, {"phenomenon": "all", last: [0.8, 0.7, 0.9]}]
     graded = []
     for name, grammar in ((last, 6.5), (f"{last}/mine-2", 3), ("(true ending)", 9)):
-        graded.append({"run": name, "stories": 9, "grammar": [grammar, 5.5, 7.5]})
+        graded.append({"run": name, "grammar": [grammar, 5.5, 7.5], "plot": None})
     facts = {"kind": "scores", "judge": "qwen"}
     tables = {
         "probe": Table("Right", shares, facts={"kind": "shares"}),
@@ -107,7 +107,7 @@ def test_the_table_has_logs_probes_and_judges(tmp_path):
     assert expected.items() <= row.items()
     assert float(row["training FLOPs"]) == pytest.approx(runs[5].flops, rel=1e-5)
     assert table.notes["grammar by qwen"] == "fails"
-    assert table.notes["128-4-4"] == f"{last}: own"
+    assert table.notes["plot by qwen"] == f"{last}: own"
     assert table.rows[1]["run"] == "128-4-4"
     value, low, high = table.rows[1]["validation loss"]  # both seeds
     assert value == pytest.approx(3.3) and low < 3.1 < 3.5 < high
