@@ -31,6 +31,7 @@ CUTS = ("0.4", "0.5")
 STORIES_READ = 200  # by interpret.py
 UNSEEN_PROMPTS = 20  # more would need rarer words than prompts/unseen_words.txt has
 THREE_BEGINNINGS = PROMPTS / "three_beginnings.txt"
+OWN_RESULTS = ("interpret.json", "bits_per_byte.json", "memory-ours.json", "memory-eager.json")
 
 
 @dataclass(frozen=True)
@@ -197,9 +198,10 @@ def read_copies(subject: Subject, settings: Settings) -> Cells:
 # ---- Heads and neurons; size, bits per byte, seconds; memory ----
 def interpretation(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
-        places = ["--data", subject.data, "--out", subject.directory]
-        arguments = ["interpret.py", subject.model.name, *places, f"--stories={STORIES_READ}"]
-        yield Command(subject.directory / "interpret.json", arguments)
+        if subject.model.kind != "api":  # which nobody can look into
+            places = ["--data", subject.data, "--out", subject.directory]
+            arguments = ["interpret.py", subject.model.name, *places, f"--stories={STORIES_READ}"]
+            yield Command(subject.directory / "interpret.json", arguments)
 
 
 def read_neurons(subject: Subject, settings: Settings) -> Cells:
@@ -225,9 +227,9 @@ def memory(subjects: Subjects, settings: Settings) -> Commands:
             yield Command(result, ["nanostories.sweeps.memory", *sizes, *subject.run.args])
 
 
-def read_own_cells(files: Sequence[str], kind: str, subject: Subject, settings: Settings) -> Cells:
+def read_own_cells(kind: str, subject: Subject, settings: Settings) -> Cells:
     """Of results about one subject alone."""
-    for file in files:
+    for file in OWN_RESULTS:
         for row, table, _ in read_rows(subject.directory / file, kind):
             yield from cells_of(row, table)
 
@@ -239,16 +241,10 @@ MEASURES = {  # name: its commands, and the function that reads their results
     "instruct": (instructions, read_instructions),
     "unseen": (partial(instructions, unseen=True), read_instructions),
     "memorization": (memorization, read_copies),
-    "heads": (interpretation, partial(read_own_cells, ["interpret.json"], "heads")),
+    "heads": (interpretation, partial(read_own_cells, "heads")),
     "neurons": (interpretation, read_neurons),
-    "bits_per_byte": (
-        bits_per_byte,
-        partial(read_own_cells, ["bits_per_byte.json"], "bits per byte"),
-    ),
-    "memory": (
-        memory,
-        partial(read_own_cells, ["memory-ours.json", "memory-eager.json"], "memory"),
-    ),
+    "bits_per_byte": (bits_per_byte, partial(read_own_cells, "bits per byte")),
+    "memory": (memory, partial(read_own_cells, "memory")),
 }
 
 

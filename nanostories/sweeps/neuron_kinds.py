@@ -63,10 +63,7 @@ def examples(subjects: Sequence[Subject]) -> Table:
 def choose(rows: list[dict]) -> list[dict]:
     """The neurons to show, of all neurons of a part."""
     last = int(rows[-1]["layer"])
-    chosen = {}
+    chosen = []
     for layer, n in ((last, 2), (last - 1, 2), (last // 2, 1)):
-        for row in [row for row in rows if int(row["layer"]) == layer][:n]:
-            chosen[row["layer"], row["neuron"]] = row
-    highest = max(rows, key=lambda row: float(row["activation_1"]))
-    chosen.pop((highest["layer"], highest["neuron"]), None)  # it comes last
-    return [*chosen.values(), highest]
+        chosen += [row for row in rows if int(row["layer"]) == layer][:n]
+    return [*chosen, max(rows, key=lambda row: float(row["activation_1"]))]

@@ -282,13 +282,12 @@ def series_of(row: dict, rows: Sequence[dict], x_name: str) -> list[str]:
 def set_scale(axes: Axes, x_name: str, values: Sequence) -> None:
     if x_name == "label":
         axes.tick_params(axis="x", rotation=90, labelsize=7)
-    if x_name == "tokens":
-        axes.xaxis.set_major_formatter(EngFormatter())
     if x_name in SIZES:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
-        axes.xaxis.set_major_formatter(EngFormatter())
         axes.xaxis.set_minor_formatter(NullFormatter())
+    if x_name in ("tokens", *SIZES):
+        axes.xaxis.set_major_formatter(EngFormatter())
     if x_name in ("n_embd", "n_head", "n_layer"):
         axes.set_xscale("log", base=2)
         axes.set_xticks(values, map(str, values))

@@ -125,9 +125,8 @@ def draw(rows: Sequence[dict]) -> Figure:
         loss_axes.plot(*place, "C0o")
         style = dict(xytext=(0, -14), textcoords="offset points", ha="center", size=8)
         loss_axes.annotate(row["variant"], place, **style)
-        marker = {"": "o", "at most": "v", "at least": "^"}[row["bound"]]
         filling = "none" if row["bound"] else "full"
-        size_axes.plot(row["training FLOPs"], row["size"], f"C0{marker}", fillstyle=filling)
+        size_axes.plot(row["training FLOPs"], row["size"], "C0o", fillstyle=filling)
     flops = np.array([best[0]["training FLOPs"], best[-1]["training FLOPs"]])
     for axes, name in ((loss_axes, "loss"), (size_axes, "size")):
         if name in laws:

@@ -79,7 +79,6 @@ def test_a_dry_run_shows_hours_and_commands_and_needs_no_data(tmp_path, command_
     "line, complaint",
     [
         ("memory --models=hf:x", "leave out --models"),
-        ("neurons --models=api:x", "looks into models"),
         ("heads --budgets=1e12", "--budgets"),
         ("heads --only_models=hf:x --steps=5", "--steps"),
         ("heads --dry_run --data=real", "not a corpus"),
@@ -103,15 +102,17 @@ def test_missing_corpora_are_named_before_anything_runs(name, corpora, tmp_path,
     assert not (tmp_path / "out").exists() and not (tmp_path / "data").exists()
 
 
-def test_missing_keys_are_named_before_anything_runs(tmp_path, command_line, monkeypatch):
-    """Not those that are there."""
-    call = command_line(experiments, tmp_path)
-    line = "shapes --models=api:x --grade='--judge gpt --judge=human --judge lm:out/a'"
-    assert "set OPENAI_API_KEY and JUDGE_API_KEY" in call(line)[0]
+@pytest.mark.parametrize(
+    "flags, key",
+    [
+        ("--models=api:x", "set OPENAI_API_KEY"),
+        ("--grade='--judge=human --judge lm:out/a --judge gpt'", "set JUDGE_API_KEY"),
+        ("--models=api:x --sample '--base_url http://x'", "prepare.py --input"),  # needs no key
+    ],
+)
+def test_a_missing_key_is_named_before_anything_runs(flags, key, tmp_path, command_line):
+    assert key in command_line(experiments, tmp_path)(f"shapes --scale=real {flags}")[0]
     assert not (tmp_path / "out").exists()
-    monkeypatch.setenv("JUDGE_API_KEY", "x")
-    said = call(f"{line} --dry_run")[1].out
-    assert "missing: OPENAI_API_KEY" in said and "JUDGE" not in said
 
 
 @pytest.mark.parametrize("scale", SCALES)
