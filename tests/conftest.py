@@ -1,6 +1,7 @@
 """Tests run from anywhere, on the scripts beside this folder."""
 
 import csv
+import itertools
 import json
 import os
 import re
@@ -59,10 +60,10 @@ def data_dir(tmp_path_factory):
 
     directory = tmp_path_factory.mktemp("data")
     texts = []
-    for i in range(25):
-        for name in ("Tom", "Mia", "Ben", "Sue"):
-            for thing in ("ball", "cat", "kite", "drum", "hat"):
-                texts.append(f"{name} had a {thing}. It was number {i}.")
+    names = ("Tom", "Mia", "Ben", "Sue")
+    things = ("ball", "cat", "kite", "drum", "hat")
+    for i, name, thing in itertools.product(range(25), names, things):
+        texts.append(f"{name} had a {thing}. It was number {i}.")
     val = [*texts[::-10], "A new one."]
     prepare(directory / "tiny", ["made for the tests"], texts, val, Options(vocab_size=300))
     return directory

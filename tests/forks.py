@@ -53,14 +53,6 @@ def grade_in(directory: Path, url: str):
     grade.main()
 
 
-def measure_memory(arguments: tuple[str, ...]):
-    """python -m nanostories.sweeps.memory"""
-    from nanostories.sweeps import memory
-
-    sys.argv = list(arguments)
-    memory.main()
-
-
 def fork_ranks(
     size: int,
     args: list[str],

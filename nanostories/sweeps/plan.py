@@ -61,8 +61,13 @@ def plan_runs(
     ):
         settings = dict(listed.variants[variant])
         corpus, meta = corpora[settings.pop("data", data)]
-        settings |= dict(name=name_of(variant, seed, budget), seed=seed, out_dir=str(out))
-        settings |= dict(data=corpus.name, data_dir=str(corpus.parent))
+        settings |= {
+            "name": name_of(variant, seed, budget),
+            "seed": seed,
+            "out_dir": str(out),
+            "data": corpus.name,
+            "data_dir": str(corpus.parent),
+        }
         if settings.get("start_from") in listed.variants:
             settings["start_from"] = str(out / f"{settings['start_from']}_{seed}")
         config = TrainConfig(**read_config(config_file) | settings)

@@ -272,7 +272,7 @@ def series_of(row: dict, rows: Sequence[dict], x_name: str) -> list[str]:
         return [row["run"].rpartition("/")[0]]
     parts = []
     for name in SETTINGS:
-        values = {other[name] for other in rows if "variant" in other and name in other}
+        values = {other.get(name) for other in rows if "variant" in other}
         if name != x_name and len(values) > 1:
             value = "none" if row[name] == "" else row[name]
             parts.append(f"{LABELS.get(name, name)} {value}")

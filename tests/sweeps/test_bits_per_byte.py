@@ -124,7 +124,6 @@ def test_another_architecture_writes_as_transformers_does(other):
 
 def test_a_tokenizer_that_loses_text_is_refused():
     """One that lower-cases: its bits are not those of the text."""
-    require_lossless(SimpleNamespace(encode=str, decode=str), STORIES)
     with pytest.raises(UserError, match=STORIES[0][:20]):
         require_lossless(SimpleNamespace(encode=str.lower, decode=str), STORIES)
 

@@ -1,15 +1,9 @@
 """experiments.py: nothing is lost or done twice when it is stopped; mistakes are named."""
 
-import os
-import signal
 import sys
-import threading
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from conftest import log_of
 from random_models import model_to_probe, save_run, trained_on
 
 import experiments
@@ -20,10 +14,10 @@ from nanostories.sweeps.measures import Command
 from nanostories.sweeps.plan import PlannedRun
 from nanostories.training.config import TrainConfig
 
-# In place of train.py, whose own stops have their tests: run a_0 waits to be stopped, and ends when
-# it is resumed; b_0 fails.
+# In place of train.py, whose own stops have their tests: run a_0 sends us the signal of Ctrl-C and
+# waits to be stopped, and ends when it is resumed; b_0 fails.
 TRAIN = """
-import signal, sys
+import os, signal, sys
 sys.path[:0] = {paths!r}
 from pathlib import Path
 from random_models import model_to_probe, save_run, trained_on
@@ -39,8 +33,10 @@ facts = trained_on(Path(config.data_dir), config.data)
 save_run(run, model_to_probe(), **facts | dict(train_config=vars(config)))
 log = "step,tokens,done,train_loss,val_loss,bpb,tokens_per_s,seconds"
 (run / "log.csv").write_text(f"{{log}}\\n{{step}},{{step}},{{done}},3,3.5,1,9,1\\n")
-while not resumed:
-    signal.pause()
+if not resumed:
+    os.kill(os.getppid(), signal.SIGINT)
+    while True:
+        signal.pause()
 """
 
 
@@ -57,17 +53,9 @@ def start(data_dir, tmp_path, command_line, monkeypatch):
     return lambda: call("heads", f"--data_dir={data_dir}")
 
 
-def interrupt_after(log: Path) -> None:
-    """As Ctrl-C would."""
-    while not (log.exists() and log_of(log.parent)):
-        time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGINT)
-
-
 def test_stopped_nothing_is_lost_or_done_twice_and_a_failure_is_named(start, tmp_path):
     directory = tmp_path / "out" / "heads"
     log = directory / "a_0" / "log.csv"
-    threading.Thread(target=interrupt_after, args=(log,)).start()
     code, said = start()
     assert "run the same command to resume" in f"{code} {said.err}"
 
