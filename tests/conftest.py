@@ -175,7 +175,8 @@ def assert_same_curve(run: Path, reference: Path):
 
     from nanostories.training.curves import read_curve
 
-    rows, others = [without_speed(read_curve(path / "log.csv")) for path in (run, reference)]
+    rows = without_speed(read_curve(run / "log.csv"))
+    others = without_speed(read_curve(reference / "log.csv"))
     for row, other in zip(rows, others, strict=True):
         assert row == pytest.approx(other, rel=2e-3, abs=2e-5)
     # AdamW makes a step of learning_rate = 1e-2 of the smallest gradient: this is half of one, in

@@ -285,7 +285,7 @@ def part_of(name: str, row_name: str) -> str | None:
 def cells_of(row: dict[str, Cell], table: Table) -> Cells:
     """All but the first, which names the row; with the notes of their columns or, if these have
     none, of the row, such as that the judge wrote these stories."""
-    name, *_ = row.values()
+    name = next(iter(row.values()))
     note = f"{name}: {table.notes[name]}" if name in table.notes else ""
     for column in list(row)[1:]:
         yield column, row[column], table.notes.get(column, note)

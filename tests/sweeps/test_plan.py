@@ -48,7 +48,8 @@ def test_a_step_costs_the_model_the_objective_and_muon():
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_list_has_runs_that_can_be(name, scale):
-    listed, runs = EXPERIMENTS[name].runs(scale), planned(name, scale, 2)
+    listed = EXPERIMENTS[name].runs(scale)
+    runs = planned(name, scale, 2)
     assert (runs or listed.models) and len({run.config.name for run in runs}) == len(runs)
     for run in runs:
         assert run.config.eval_interval <= 250
@@ -117,8 +118,9 @@ def test_a_missing_key_is_named_before_anything_runs(flags, key, tmp_path, comma
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_scaling_takes_what_fits_the_budget(scale):
-    runs, own = planned("scaling", scale), SCALES[scale]
+    runs = planned("scaling", scale)
+    fewest = SCALES[scale].min_steps
     for run in runs:
-        assert run.flops == pytest.approx(run.budget, rel=0.5 / own.min_steps)
-        assert run.config.max_steps >= own.min_steps and run.tokens <= MAX_EPOCHS * 470e6
+        assert run.flops == pytest.approx(run.budget, rel=0.5 / fewest)
+        assert run.config.max_steps >= fewest and run.tokens <= MAX_EPOCHS * 470e6
         assert len([other for other in runs if other.budget == run.budget]) >= 3
