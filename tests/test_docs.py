@@ -1,6 +1,7 @@
 """README, docs/ and docstrings: links lead somewhere, and every command line in them is one that
 the command takes."""
 
+import argparse
 import ast
 import contextlib
 import io
@@ -15,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from nanostories.cli import Parser
 from nanostories.training.config import parse_command_line
 
 ROOT = Path(__file__).parent.parent
@@ -128,15 +128,17 @@ def complaint(script: str, arguments: tuple[str, ...], monkeypatch) -> str:
         return ""
     if "Parser(" not in (ROOT / script).read_text():  # a server, which would run
         return ""
-    parse = Parser.parse_args
+    parse = argparse.ArgumentParser.parse_known_args
 
-    def parse_and_stop(self):
-        parse(self)
+    def parse_and_stop(self, args=None, namespace=None):
+        _, unknown = parse(self, args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
         raise Parsed
 
     errors = io.StringIO()
     with monkeypatch.context() as patch, contextlib.redirect_stderr(errors):
-        patch.setattr(Parser, "parse_args", parse_and_stop)
+        patch.setattr(argparse.ArgumentParser, "parse_known_args", parse_and_stop)
         patch.setattr(sys, "argv", [script, *arguments])
         try:
             runpy.run_path(script, run_name="__main__")
