@@ -146,8 +146,9 @@ def run_experiment(args: argparse.Namespace) -> None:
     experiment = EXPERIMENTS[args.experiment]
     scale = SCALES[args.scale]
     listed = choose_runs(experiment, args)
-    if not args.dry_run:
-        require_keys(listed, args)
+    keys = missing_keys(listed, args)
+    if keys and not args.dry_run:
+        raise UserError(f"it asks an API: set {' and '.join(keys)}")
     corpora = find_corpora(experiment, listed, args)
     directory = args.out_dir / args.experiment
     if args.scale != "small":
@@ -164,6 +165,8 @@ def run_experiment(args: argparse.Namespace) -> None:
             show_costs(runs, args.scale)
         measures = ", ".join(experiment.measures) or "no measures"
         print(f"then {measures}, whose time is not counted")
+        for key in keys:
+            print(f"missing: {key}")
         return
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -320,20 +323,22 @@ def grade_flags(listed: Runs, data: Path, args: argparse.Namespace) -> list[str]
     return flags
 
 
-def require_keys(listed: Runs, args: argparse.Namespace) -> None:
-    """UserError if an API will be asked that needs a key, and that is not set."""
+def missing_keys(listed: Runs, args: argparse.Namespace) -> list[str]:
+    """The variables that must be set before the APIs can be asked."""
     asked = {}  # role: the flags of its command
     if any(name.startswith("api:") for name in listed.models):
         asked["OPENAI"] = args.sample
     if any(name != "human" and not name.startswith("lm:") for name in api_flags(args.grade).judge):
         asked["JUDGE"] = args.grade
+    missing = []
     for role, flags in asked.items():
         # here, as `import openai` takes over a second
         from nanostories.generation.api_client import find_endpoint
 
         _, key = find_endpoint(role, api_flags(flags).base_url)
         if not key:
-            raise UserError(f"it asks an API: set {role}_API_KEY")
+            missing.append(f"{role}_API_KEY")
+    return missing
 
 
 def api_flags(flags: Sequence[str]) -> argparse.Namespace:

@@ -72,7 +72,7 @@ def stories_of(tokens: np.ndarray, tokenizer: Tokenizer) -> Iterator[str]:
     for offset in range(0, len(tokens), BLOCK):
         block = tokens[offset : offset + BLOCK]
         for end in offset + np.flatnonzero(block == tokenizer.end_of_text):
-            yield tokenizer.decode(tokens[begin:end])
+            yield tokenizer.decode(tokens[begin:end].tolist())  # NumPy's own integers are slow
             begin = end + 1
 
 

@@ -206,7 +206,8 @@ def interpretation(subjects: Subjects, settings: Settings) -> Commands:
 
 def read_neurons(subject: Subject, settings: Settings) -> Cells:
     for row, _, _ in read_rows(subject.directory / "interpret.json", "neurons"):
-        yield f"{row['kind']} neurons (%)", row["neurons (%)"], ""
+        if row["neurons"] is not None:  # not the one of the largest activation
+            yield f"{row['kind']} neurons (%)", row["neurons (%)"], ""
 
 
 def bits_per_byte(subjects: Subjects, settings: Settings) -> Commands:

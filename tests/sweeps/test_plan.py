@@ -96,10 +96,11 @@ def test_mistakes_are_named(line, complaint, tmp_path, command_line):
     "name, corpora",
     [("paper_shapes", ["instruct", "tinystories"]), ("prompts", ["tinystories-published"])],
 )
-def test_missing_corpora_are_named_before_anything_runs(name, corpora, tmp_path, command_line):
-    said = command_line(experiments, tmp_path)(f"{name} --scale=published --dry_run")[1].out
+def test_a_plan_names_missing_corpora_and_keys(name, corpora, tmp_path, command_line):
+    command = f"{name} --scale=published --grade='--judge gpt' --dry_run"
+    said = command_line(experiments, tmp_path)(command)[1].out
     missing = [line.split()[1] for line in said.splitlines() if line.startswith("missing: ")]
-    assert missing == [f"data/{corpus}," for corpus in corpora]
+    assert missing == [*(f"data/{corpus}," for corpus in corpora), "JUDGE_API_KEY"]
     assert not (tmp_path / "out").exists() and not (tmp_path / "data").exists()
 
 
