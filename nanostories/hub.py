@@ -8,7 +8,16 @@ cache) are its own.
 
 from pathlib import Path
 
+from tqdm.auto import tqdm
+
 from nanostories.cli import UserError
+
+
+class Bar(tqdm):
+    """On a terminal, and after a second: most calls find all in the cache."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings | {"disable": None, "delay": 1})
 
 
 def from_hub(repository: str, patterns: list[str], kind: str = "model") -> Path:
@@ -18,9 +27,10 @@ def from_hub(repository: str, patterns: list[str], kind: str = "model") -> Path:
     from huggingface_hub import errors
 
     try:
-        return Path(
-            huggingface_hub.snapshot_download(repository, repo_type=kind, allow_patterns=patterns)
+        directory = huggingface_hub.snapshot_download(
+            repository, repo_type=kind, allow_patterns=patterns, tqdm_class=Bar
         )
+        return Path(directory)
     except (errors.HFValidationError, errors.RepositoryNotFoundError):
         # The hub says "not found" of private ones, too.
         reason = (
