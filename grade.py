@@ -136,12 +136,16 @@ def grade_runs(args: argparse.Namespace) -> None:
         comparisons = [compare("", group, metrics_of) for group in groups] + people
         comparisons += by_likelihood(groups, cache, args)
         problems = ask_chat_judges(chat_judges, groups, args)
+        by_chat = []
         for judge, group in itertools.product(chat_judges, groups):
             graded = compare(judge.name, group, judge.scores, judge.wrote, args.controls)
-            comparisons.append(graded)
+            by_chat.append(graded)
     path = directory / f"{result_name('grades', args.set)}.json"
+    if problems and path.exists() and not any(graded.scores for graded in by_chat):
+        raise UserError("; ".join(problems))  # such as a wrong name: what was found before stays
+    comparisons += by_chat
     write_results(path, args.set, runs, comparisons)
-    if any(comparison.n_failed for comparison in comparisons):
+    if not problems and any(comparison.n_failed for comparison in comparisons):
         problems.append("some gradings failed: see above; the same command asks for these again")
     if problems:
         raise UserError("; ".join(problems))

@@ -52,7 +52,6 @@ def parse_arguments() -> argparse.Namespace:
 # ---- Everything about a model ----
 def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> None:
     """texts: validation stories."""
-    from nanostories.corpus.word_forms import looks_english
     from nanostories.interpretation import neurons, tables
     from nanostories.interpretation.ablation import add_loss_increases
     from nanostories.interpretation.heads import head_rows, induction_shares
@@ -60,6 +59,7 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
     from nanostories.interpretation.reading import read_activations
     from nanostories.interpretation.word_classes import TaggedCorpus
     from nanostories.pages import interpretation_pages as pages
+    from nanostories.pages.html import language_of
 
     gpt = backend.model
     tokenizer = backend.tokenizer
@@ -79,7 +79,8 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
     write_table(out / "neurons.csv", neuron_rows)
     write_table(out / "residual.csv", neurons.neuron_rows(reading.residual, tokenizer))
     name = model.label(out)
-    page = pages.neurons_page(name, neuron_rows, backend, reading.neurons)
+    language = language_of(texts)
+    page = pages.neurons_page(name, language, neuron_rows, backend, reading.neurons)
     write_bytes(out / "neurons.html", page)
     result_tables = [
         tables.heads_table(name, heads),
@@ -88,7 +89,7 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
         tables.neurons_table(neuron_rows),
     ]
     warnings = []
-    if not looks_english(texts):
+    if not language:
         warnings.append("kinds of words are known in English only, which these stories are not")
     picture = draw_attention(name, backend, args.text or texts[0], heads)
     save(out / "interpret.json", "interpret.py", result_tables, warnings, model.files, picture)

@@ -20,6 +20,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import random
 import re
 import shlex
@@ -149,6 +150,8 @@ def refuse_contradictions(parser: Parser, args: argparse.Namespace) -> None:
         parser.error(f"--vocabulary_of brings a whole vocabulary: {remedy}")
     if args.stories and args.corpus not in BUILTIN:
         parser.error("--stories is for builtin corpora")
+    if args.raw and (args.headers or args.corpus in HEADERS):
+        parser.error("--raw is for stories without headers")
     if args.val_share and args.corpus in DOWNLOADS:
         parser.error("--val_share is for corpora that have no validation stories")
     if not re.fullmatch(r"\w[\w.-]*", args.name):
@@ -410,7 +413,7 @@ def install(new: Path, directory: Path) -> None:
 
 # ---- The summary ----
 def print_summary(directory: Path) -> None:
-    """Reads the corpus back; prints its size, what may be wrong with it, and the next command."""
+    """Prints the size of a corpus, what may be wrong with it, and the next command."""
     meta = load_meta(directory)
     for name, split in meta["splits"].items():
         sizes = [f"{split[unit]:,} {unit}" for unit in ("stories", "tokens", "bytes")]
@@ -491,7 +494,7 @@ def main() -> None:
         args.input = files_in(args.input)
         args.val = files_in(args.val)
         # First what may be refused, as a download takes long
-        if directory.exists() and not (directory / "meta.json").exists():
+        if os.path.lexists(directory) and not (directory / "meta.json").exists():
             raise UserError(f"{directory} is no corpus; choose another --name, or move it away")
         options = options_of(args)
         sources, train, val = read(args)

@@ -107,11 +107,13 @@ def parse_arguments() -> argparse.Namespace:
 
 def find_models(args: argparse.Namespace) -> dict[str, Model]:
     """By their names in tables."""
-    from nanostories.checkpoints.checkpoint import runs_below
+    from nanostories.checkpoints.checkpoint import kept_checkpoints, runs_below
 
     names = []
     for directory in args.runs:
         runs = [str(run) for run in runs_below(directory)]
+        if args.checkpoint == "all":  # without any, the first is named in an error
+            runs = [run for run in runs if kept_checkpoints(run)] or runs[:1]
         if not runs:
             raise UserError(
                 f"{directory}: no run below it; train one with `python train.py`, or name a --model"

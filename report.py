@@ -55,7 +55,7 @@ def make_report(files) -> bytes:
     missing = [f"{title}: python {command} --help" for command, title in empty.items()]
     sections["Sections without results yet"] = list_html(missing)
     shown = {title: content for title, content in sections.items() if content}
-    return sections_page(f"nanostories: {files.top.name}", "", shown)
+    return sections_page(f"nanostories: {files.top.name}", "", shown, is_folded=True)
 
 
 def list_html(lines: list[str]) -> str:

@@ -336,8 +336,8 @@ def differences_of_splits(analyses: list[Analysis], base: Path) -> list[dict]:
 
 
 def different_settings(analyses: list[Analysis]) -> list[str]:
-    """A warning, if there are some. Weights differ between runs anyway, but should not within
-    one."""
+    """A line that names the settings in which these differ, or none. Weights differ between runs
+    anyway, but should not within one."""
     is_one_run = len({analysis.run for analysis in analyses}) == 1
     differ = []
     for name in analyses[0].settings:
@@ -371,7 +371,7 @@ def parse_arguments() -> argparse.Namespace:
 def read_runs(place: Path, names: Sequence[str]) -> dict[Path, dict[str, list[dict]]]:
     """{run: its sets of these names that are there} of a run, or of all runs in a directory. By
     default: the completions of validation and of training stories."""
-    directories = [place] if (place / "samples").exists() else sorted(place.iterdir())
+    directories = [place] if (place / "samples").exists() else sorted(place.glob("*"))
     runs = {}
     for run in directories:
         for name in names:
@@ -440,11 +440,10 @@ def analyze_runs(args: argparse.Namespace) -> None:
     analyses = []
     for run, sets in runs.items():
         corpus = open_corpus(corpora[run])
-        of_run = []
-        for set_name, samples in sets.items():
-            analysis = analyze(run, set_name, samples, corpus, args)
-            write_table(run / f"{result_name('rouge', set_name)}.csv", analysis.csv_rows)
-            of_run.append(analysis)
+        of_run = [analyze(run, name, samples, corpus, args) for name, samples in sets.items()]
+        for analysis in of_run:  # when all are there: what is stopped leaves the run as it was
+            table = f"{result_name('rouge', analysis.set_name)}.csv"
+            write_table(run / table, analysis.csv_rows)
         save_results(run / name, of_run, args, is_shown=len(runs) == 1)
         analyses += of_run
     if len(runs) > 1:

@@ -57,11 +57,13 @@ from nanostories.generation.samples_file import (
 
 # Some published models have contexts of 100,000 tokens, which they would fill.
 HF_MAX_NEW_TOKENS = 1024
-# A flag, and those that it does not go with; a header is a prompt, too.
+# A flag, and those that it does not go with
 CONFLICTS = {
     "beams": ("temperature", "top_k", "stream", "best_of"),
     "stream": ("prompts", "eval", "n", "out", "best_of"),
-} | dict.fromkeys(instruct_headers.FIELDS, ("prompt", "prompts", "eval"))
+}
+# A header makes a prompt by itself.
+CONFLICTS |= dict.fromkeys(instruct_headers.FIELDS, ("prompt", "prompts", "eval"))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -189,6 +191,7 @@ def check_arguments(args: argparse.Namespace, parser: Parser) -> None:
             not args.eval and not given.isdisjoint({"ask", "split"}),
             "--split, --ask and --unseen_words need --eval N, the number of stories",
         ),
+        (args.ask and args.split == "unseen", "--unseen_words takes no --ask"),
         (args.best_of > 1 and 0 in args.temperature, "--best_of takes no --temperature 0"),
         (
             args.prompts and args.prompts.stem in SET_NAMES,

@@ -271,7 +271,8 @@ def show(args: argparse.Namespace) -> None:
     data = DataSet(args.data_dir / args.name)
     print(f"{data.directory}: {data.describe_rejections()}")
     if not data.stories:
-        raise UserError(f"{data.directory}: no stories in it; write some with --model")
+        remedy = "write some with --model (rejected ones are in rejected.jsonl)"
+        raise UserError(f"{data.directory}: no stories in it; {remedy}")
     table = describe(args.name, data.stories.values())
     save(data.directory / "requests.json", "synthesize.py", [table])
 

@@ -325,8 +325,11 @@ def require_same_corpus(corpus: Corpus, config: TrainConfig, checkpoint: dict) -
     # The source of --start_from has no checksum: it may have learned other stories
     if checkpoint.get("data_sha256", corpus.sha256) != corpus.sha256:
         problem = f"was trained on different data from what {config.data} holds now"
-        own = f"its own with --data (prepare.py keeps a corpus that it replaces: {config.data}-1)"
-        raise UserError(f"{config.name} {problem}; name {own}, or train a new run")
+        remedy = (
+            f"name its own corpus with --data (perhaps {config.data}-1, as prepare.py keeps what it"
+            " replaces), or train a new run"
+        )
+        raise UserError(f"{config.name} {problem}; {remedy}")
     if checkpoint["vocabulary"] != corpus.tokenizer.vocabulary:
         source = config.start_from or Path(config.out_dir, config.name)
         problem = f"data={config.data} has a different vocabulary from {source}"

@@ -52,7 +52,8 @@ def load_tensors(path: Path) -> dict:
 
 
 def checkpoint_file(path: str | Path) -> Path:
-    """path: the file, or a run's directory, whose best.pt is read."""
+    """path: the file, or a run's directory, whose best.pt is read, or ckpt.pt where
+    there is none."""
     path = Path(path)
     if path.is_dir():
         name = "best.pt" if (path / "best.pt").exists() else "ckpt.pt"
@@ -153,6 +154,7 @@ def find_training_corpus(checkpoint: dict) -> Path | None:
     for directory in (named, *renamed):
         path = directory / "meta.json"
         if path.exists():
-            if read_json(path)["splits"]["train"]["sha256"] == checkpoint["data_sha256"]:
+            splits = read_json(path).get("splits", {})  # others' meta.json may have none
+            if splits.get("train", {}).get("sha256") == checkpoint["data_sha256"]:
                 return directory
     return None

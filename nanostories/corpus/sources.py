@@ -239,7 +239,7 @@ def stories_of_rows(
     path: Path, rows: Iterable[dict], headers: bool, columns: Sequence[str]
 ) -> Iterator[str]:
     for number, row in enumerate(rows, 1):
-        there = list(row) if isinstance(row, dict) else []
+        there = [name for name in row if name] if isinstance(row, dict) else []
         name = next((name for name in columns if name in there), None)
         if name is None or not isinstance(row[name], str | None):
             raise UserError(

@@ -20,8 +20,7 @@ BLOCK = 1_000_000  # tokens
 
 
 def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
-    """(meta.json, tokens of a split, …). UserError names the missing or damaged file, and the
-    command that makes it.
+    """(meta.json, tokens of a split, …). UserError names the missing or damaged file.
 
     Tokens are (tokens,) uint16, memory-mapped: the stories one after another, each followed by
     <|endoftext|>.

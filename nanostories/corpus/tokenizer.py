@@ -7,7 +7,6 @@ need, or one that is learned from the stories, in any language.
 """
 
 import functools
-import itertools
 import json
 from collections.abc import Iterable, Sequence
 from importlib import metadata
@@ -30,11 +29,13 @@ GPT2_PATTERN = (
 BPE_PATTERN = GPT2_PATTERN.replace(r"\p{L}", r"\p{L}\p{M}")
 # How GPT-2's files spell a token: printable bytes as themselves, the others as the characters from
 # 256 on.
-others = itertools.count(256)
 SPELLING = {}
 for byte in range(256):
-    is_printable = chr(byte).isprintable() and chr(byte) != " "
-    SPELLING[byte] = chr(byte if is_printable else next(others))
+    if chr(byte).isprintable() and chr(byte) != " ":
+        SPELLING[byte] = chr(byte)
+OTHERS = [byte for byte in range(256) if byte not in SPELLING]
+for i, byte in enumerate(OTHERS):
+    SPELLING[byte] = chr(256 + i)
 BYTES = {character: byte for byte, character in SPELLING.items()}
 
 
@@ -161,7 +162,7 @@ def cut(counts: np.ndarray, vocab_size: int) -> Tokenizer:
 def learn_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """A byte-level BPE of `vocab_size` ids: the most frequent pair of tokens becomes the next
     token, again and again. Fewer ids if no pair occurs twice any more."""
-    import tokenizers  # here, as sampling does not need it
+    import tokenizers  # here, as sampling from runs does not need it
 
     learner = tokenizers.ByteLevelBPETokenizer()
     learner.pre_tokenizer = word_splitter(BPE_PATTERN)

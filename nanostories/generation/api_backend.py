@@ -67,19 +67,23 @@ class ApiBackend:
     def complete(self, prompts: Mapping[Key, str], sampling: Sampling) -> Iterator[Continuation]:
         """Yields continuations as they arrive; requests that fail go to `failures`."""
         requests = self.requests(prompts, sampling)
+        failed = {}  # by the number of the prompt
 
         async def write(key: Key) -> Continuation:
+            # Ten of one prompt that is refused, in a row, would look like an endpoint that fails.
+            if key[0] in failed:
+                raise failed[key[0]]
             reply = await self.client.chat(allow_cut=True, **requests[key])
             text = reply.text
             if lacks_space(prompts[key], text):
                 text = " " + text
             return key, text, not reply.cut
 
-        # First one completion of each prompt: ten of one that is refused, in a row, would look like
-        # an endpoint that fails.
+        # first one completion of each prompt
         order = sorted(prompts, key=lambda key: key[1])
         for key, result in self.client.map(write, order):
             if isinstance(result, RequestFailed):
+                failed[key[0]] = result
                 self.failures[key[0]] = result
             else:
                 yield result
@@ -98,6 +102,6 @@ def lacks_space(prompt: str, reply: str) -> bool:
     is_inside = len(DOUBLE_QUOTES.findall(prompt)) % 2 == 1
     if is_inside and last == '"':  # it opens the quotation
         return False
-    if DOUBLE_QUOTES.match(first) and not is_inside:
+    if first in tuple("(«„¿¡") or (DOUBLE_QUOTES.match(first) and not is_inside):
         first = "a"  # a space belongs before a quotation as before a word
     return bool(TWO_WORDS.match(last + first))

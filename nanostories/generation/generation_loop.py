@@ -58,12 +58,12 @@ def generate(
     growing: dict[int, GrowingText] = {}  # by slot
     last_prompt = None
     while True:
-        # A free slot takes the next prompt at once. Equal prompts in a row are read only once.
         drawn = {}  # the next token of each
         if growing:
             last_tokens = [text.tokens[-1] for text in growing.values()]
             logits = decoder.step(list(growing), last_tokens)
             drawn = dict(zip(growing, draw_next(logits, growing.values(), sampling)))
+        # A free slot takes the next prompt at once. Equal prompts in a row are read only once.
         for key, prompt in itertools.islice(waiting, len(free)):
             if prompt != last_prompt:
                 last_prompt = prompt

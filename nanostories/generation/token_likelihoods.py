@@ -35,6 +35,8 @@ def log_likelihoods(
         for start, first, end in windows(len(prompt), len(ids), model.config.block_size):
             part = nats[first - len(prompt) : end - len(prompt)]
             readings.append((ids[start:end], first - start, part))
+    if bar is not None:
+        bar.total = len(readings)
     readings.sort(key=lambda reading: len(reading[0]))
     while readings:
         longest, _, _ = readings[-1]

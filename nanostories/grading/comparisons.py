@@ -232,11 +232,12 @@ class Comparison:
             )
         for name in self.scores:
             outcomes = self.outcomes(name)
-            failed = [control for control, passes in outcomes.items() if passes != "yes"]
+            few = ""
+            failed = [control for control, passes in outcomes.items() if passes == "no"]
+            if self.doubt(name) == TOO_FEW:
+                failed = [control for control, passes in outcomes.items() if passes != "yes"]
+                few = "; with so few prompts any judge may seem so"
             if failed:
-                few = ""
-                if self.doubt(name) == TOO_FEW:
-                    few = "; with so few prompts any judge may seem so"
                 cannot = f"cannot tell the true ending from {' or '.join(failed)}"
                 yield f"{name}: {self.judge} {cannot}{few}"
         above = {}  # runs by score

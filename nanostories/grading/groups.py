@@ -43,16 +43,17 @@ class Group:
         longer true ending is cut there, too, as most scores depend on the length."""
         lengths = []  # in words, of runs whose completions were cut
         for run in self.runs:
-            if not run.is_uncut:
+            if any(row.get("finished") is False for row in run.rows):
                 lengths += [len(PIECE.findall(story.completion)) for story in run.stories]
+        longest = max(lengths, default=None)
         endings = {}
         for run in self.runs:
             for row, story in zip(run.rows, run.stories):
                 ending = row["reference"]
                 if not ending or story.prompt not in self.prompts:
                     continue
-                if lengths:
-                    ending = first_words(ending, max(lengths))
+                if longest is not None:
+                    ending = first_words(ending, longest)
                 endings[story.prompt] = replace(story, completion=ending, finished=None)
         return list(endings.values())
 

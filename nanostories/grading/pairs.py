@@ -30,7 +30,7 @@ from nanostories.statistics import estimate
 
 GRAMMAR = PROMPTS / "grammar.jsonl"
 ZORRO_CHANGES = (
-    "Sentences of Zorro got capitals and lost the spaces before punctuation, as in stories."
+    "Sentences of .txt files (Zorro) got capitals, and lost the spaces before punctuation."
 )
 EXAMPLE = (
     '{"UID": "agreement", "pairID": "0", "sentence_good": "It is.", "sentence_bad": "It are."}'

@@ -45,9 +45,12 @@ class Probe(NamedTuple):
 def read_probes(path: Path, name: str) -> list[Probe]:
     """The set `name`: prompts with answers, as in prompts/facts.jsonl, or plain ones, as sample.py
     reads them."""
-    if path.suffix == ".jsonl":
-        return read_lines(path, partial(probe_of, name), EXAMPLE)
-    return [Probe(name, prompt.text) for prompt in read_prompts(path)]
+    if path.suffix != ".jsonl":
+        return [Probe(name, prompt.text) for prompt in read_prompts(path)]
+    probes = read_lines(path, partial(probe_of, name), EXAMPLE)
+    if not probes:
+        raise UserError(f"{path}: no prompts in it; a line is like {EXAMPLE}")
+    return probes
 
 
 def read_lines(path: Path, make: Callable[[dict], tuple], example: str) -> list:
@@ -58,7 +61,7 @@ def read_lines(path: Path, make: Callable[[dict], tuple], example: str) -> list:
             continue
         try:
             found.append(make(json.loads(line)))
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError):
             raise UserError(f"{path}, line {i}: must be like {example}") from None
     return found
 
@@ -72,6 +75,7 @@ def probe_of(name: str, row: dict) -> Probe:
     """
     probe = Probe(name, row["prompt"], (row["right"], *row["wrong"]))
     are_answers = all(re.fullmatch(r" \S(.*\S)?", answer) for answer in probe.answers)
+    "".join((probe.prompt, *probe.answers)).encode()  # ValueError for half characters
     are_several = len(probe.answers) == len(set(probe.answers)) > 1
     if not (are_answers and are_several and re.search(r"\S\Z", probe.prompt)):
         raise ValueError

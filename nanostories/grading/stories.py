@@ -64,7 +64,7 @@ class Run:
         self.stories = [story_of(row) for row in rows]
         self.prompts = list(dict.fromkeys(story.prompt for story in self.stories))
         # Neither max_new_tokens nor the context's end cut any of its stories
-        self.is_uncut = all(row.get("finished", True) for row in rows)
+        self.is_uncut = all(row.get("finished") for row in rows)
 
     @cached_property
     def model(self) -> Model | None:
@@ -124,16 +124,17 @@ def read_runs(
 ) -> tuple[list[Run], Path]:
     """The runs below the directories that have a set of this name, with the stories of its first
     prompts, and the directory of the results: `out`, or the one that contains them all."""
-    found = set()
+    found = {}  # by their real paths, as directories may overlap
     for directory in directories:
         if not directory.is_dir():
             raise UserError(
                 f"{directory}: no such directory; name a run, or a directory of runs such as out/"
             )
-        found.update(directory.rglob("samples/*.jsonl"))
+        for path in directory.rglob("samples/*.jsonl"):
+            found.setdefault(path.resolve(), path)
     results_directory = out or Path(os.path.relpath(common_directory(directories)))
     runs = []
-    for directory in sorted({path.parent.parent for path in found}, key=by_numbers):
+    for directory in sorted({path.parent.parent for path in found.values()}, key=by_numbers):
         path = set_file(directory, name)
         rows = read_rows(path)
         if n_prompts:

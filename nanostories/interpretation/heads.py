@@ -22,8 +22,7 @@ WORD_SETS = (*CLASS_SETS, "sentence_end", "subject", "main_character")
 KEY_SETS = TOKEN_SETS + WORD_SETS
 PLACES = {"itself": "itself", "previous token": "previous", "beginning": "beginning"}
 CONTENTS = {"same token": "same_token", "induction": "induction"}
-for column in WORD_SETS:
-    CONTENTS[column.replace("_", " ")] = column
+CONTENTS |= {column.replace("_", " "): column for column in WORD_SETS}
 ROLES = PLACES | CONTENTS  # {role: the column of heads.csv that decides it}
 # A head has a role if that role's keys get this many times their share of uniform attention, …
 MIN_LIFT = 2.0

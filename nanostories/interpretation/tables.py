@@ -66,6 +66,8 @@ def roles_table(heads: list[dict]) -> Table:
         "The clearest head of each role that any has: the share of its attention that makes the"
         " role, and the share that attention to all alike would give."
     )
+    if not rows:
+        about = "No head has a role."
     return Table("Roles of heads", rows, FORMATS, about=about, facts={"kind": "roles"})
 
 

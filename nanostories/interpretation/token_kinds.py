@@ -140,14 +140,14 @@ def table_by(
     names: Sequence[str],
     series: dict[str, list[np.ndarray]],
 ) -> Table:
-    """labels: for each story (tokens + 1,) of names; series: {model, or two models: for each story
-    (tokens + 1,) nats}"""
+    """labels: for each story (tokens + 1,), one of names each; series: {model, or two models: for
+    each story (tokens + 1,) nats}"""
     present = set(np.concatenate(labels))
     rows = []
     for name in names:
         if name in present:
             rows.append(row_of(name, [of_story == name for of_story in labels], series))
-    rows.append(row_of("all", [of_story != "" for of_story in labels], series))
+    rows.append(row_of("all", [np.ones(len(of_story), dtype=bool) for of_story in labels], series))
     formats = {column: ".3f" if column in series else ".1%" for column in rows[0]}
     return Table(f"{title}: nats per token, and share of the whole", rows, formats)
 

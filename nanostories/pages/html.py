@@ -75,14 +75,16 @@ def hashes_of(texts: Iterable[str]) -> str:
     return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
 
-def sections_page(title: str, intro: str, sections: dict[str, str]) -> bytes:
-    """A page of sections with links to them; all but the first are folded. intro and the sections'
-    contents, by title, are HTML already."""
+def sections_page(
+    title: str, intro: str, sections: dict[str, str], is_folded: bool = False
+) -> bytes:
+    """A page of sections with links to them; is_folded: all but the first are. intro and the
+    sections' contents, by title, are HTML already."""
     links = []
     parts = []
     for i, (name, content) in enumerate(sections.items()):
         heading = html.escape(name)
-        is_open = "" if parts else " open"
+        is_open = "" if is_folded and i > 0 else " open"
         links.append(f'<a href="#section-{i}">{heading}</a>')
         parts.append(
             f'<section id="section-{i}"><details{is_open}>'
@@ -98,15 +100,15 @@ def details(summary: str, content: str) -> str:
     return f"<details><summary>{html.escape(summary)}</summary>{content}</details>"
 
 
-def shaded_text(tokens: Sequence[tuple[str, float, str]]) -> str:
-    """A paragraph. tokens: the text of each; its shade, from -FULL_SHADE (orange) to FULL_SHADE
-    (blue) and beyond; what is shown above when it is pointed at."""
+def shaded_text(tokens: Sequence[tuple[str, float, str]], language: str) -> str:
+    """A paragraph in a language ("": unknown). tokens: the text of each; its shade, from
+    -FULL_SHADE (orange) to FULL_SHADE (blue) and beyond; what is shown above when it is pointed
+    at."""
     spans = []
     for text, shade, about in tokens:
         shown = html.escape(f"{text.strip()} · {about}")
         content = html.escape(text) or "·"  # "": a part of a character
         spans.append(f'<span data-shade="{shade:.4f}" data-about="{shown}">{content}</span>')
-    language = language_of(["".join(text for text, _, _ in tokens)])
     return f'<p class="shaded" lang="{language}">{"".join(spans)}</p>'
 
 

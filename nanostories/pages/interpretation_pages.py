@@ -43,14 +43,16 @@ def neurons_to_show(rows: Sequence[dict]) -> dict[str, list[dict]]:
     return sections
 
 
-def neurons_page(name: str, rows: Sequence[dict], backend: LocalBackend, sums: NeuronSums) -> bytes:
+def neurons_page(
+    name: str, language: str, rows: Sequence[dict], backend: LocalBackend, sums: NeuronSums
+) -> bytes:
     """rows: of neurons.csv."""
     sections = {}
     for kind, shown in neurons_to_show(rows).items():
         parts = []
         for row in shown:
             contexts = contexts_of(row, backend.model, sums, backend.tokenizer)
-            parts.append(details(heading_of(row, kind), context_lines(contexts)))
+            parts.append(details(heading_of(row, kind), context_lines(contexts, language)))
         sections[kind] = "".join(parts)
     return sections_page(f"Neurons of {name}", INTRO, sections)
 
@@ -68,8 +70,8 @@ def heading_of(row: dict, kind: str) -> str:
     return text
 
 
-def context_lines(contexts: Sequence) -> str:
-    """contexts: of contexts_of."""
+def context_lines(contexts: Sequence[Sequence[tuple[str, float]]], language: str) -> str:
+    """contexts: (text, activation) of each token where a neuron fires, the highest first."""
     highest = max(activation for _, activation in contexts[0])
     lines = []
     for context in contexts:
@@ -77,7 +79,7 @@ def context_lines(contexts: Sequence) -> str:
         for piece, activation in context:
             shade = FULL_SHADE * max(activation, 0) / max(highest, 1e-6)
             tokens.append((piece.replace("\n", "↵"), shade, f"{activation:.2f}"))
-        lines.append(shaded_text(tokens))
+        lines.append(shaded_text(tokens, language))
     return "".join(lines)
 
 

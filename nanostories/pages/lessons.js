@@ -54,7 +54,7 @@ function connectLessons() {
     const title = `${1 + kinds.indexOf(lesson.kind)} ${LESSONS[lesson.kind].title}`;
     return button(title, () => openLesson(lesson));
   });
-  const none = "No lessons: what they claim did not hold where it was tried.";
+  const none = "No lessons: no place was found where what they claim holds.";
   $("lessons").replaceChildren(buttons.length ? "Lessons: " : none, ...buttons);
 }
 

@@ -103,7 +103,7 @@ def second_mentions(
             is_name = before[-1:].islower() and is_capitalized and not after[:1].isalpha()
             if is_name and ids[:i].count(ids[i]) == 1:
                 mentions.append((shares[i - 1, ids[i]].item(), ids, i))
-    return sorted(mentions, reverse=True)
+    return sorted(mentions, key=lambda mention: -mention[0])
 
 
 @torch.no_grad()

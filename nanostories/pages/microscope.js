@@ -345,7 +345,8 @@ async function tellOther(change, names = null) {
   if (!$("b-temperature").reportValidity()) return;
   const isInA = looking && looking.told === story;
   const first = Math.max(1, story.given); // a model needs a token
-  const from = Math.max(first, isInA ? looking.i : 0);
+  let from = Math.max(first, isInA ? looking.i : 0);
+  while (from > first && story.pieces[from - 1] === "") from -= 1; // not within a character
   const before = story.pieces.slice(0, from).join("");
   const text = names ? exchanged(before, names) : before;
   if (names && (names.includes("") || text === before)) {
@@ -372,7 +373,7 @@ async function tellOther(change, names = null) {
   const given = ids.length - (from - story.given);
   const drawn = ids.length;
   const changed = story.changed || from > first;
-  const told = await withPieces({ ...story, ...change, ids, given, drawn, changed, from });
+  const told = await withPieces({ ...story, ...change, ids, given, drawn, changed, from, isEnd: false });
   if (turn !== mine) return;
   showOther(told);
   await continueStory(told, mine);

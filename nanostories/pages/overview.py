@@ -6,6 +6,7 @@ command, and a story of each.
 """
 
 import html
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def overview_section(files: ResultFiles) -> str:
     if not rows:
         return ""
     by_others = {rows[directory]["run"] for directory in with_other_weights(files, stories)}
-    grades, judge = most_grades(files)
+    grades, judge = most_grades(files, rows)
     truth = {"run": "(true endings)"}
     for path, result, out_of_date in files.results:
         for name, column, cell, note in figures_of(result, path.stem, judge):
@@ -120,16 +121,15 @@ def with_other_weights(files: ResultFiles, stories: dict[Path, dict]) -> Iterato
                 yield directory
 
 
-def most_grades(files: ResultFiles) -> tuple[Path | None, str]:
-    """The first file with grades of sets eval, and the judge of most stories there."""
+def most_grades(files: ResultFiles, rows: dict[Path, dict]) -> tuple[Path | None, str]:
+    """The file and the judge of most graded stories of the sets eval, by the runs of these rows."""
+    counts = Counter()
     for path, result, _ in files.results:
-        counts = {}
         for table in filter(is_of_judge, result.tables):
-            graded = [row["stories"] - row["ungraded"] for row in table.rows]
-            counts[table.facts["judge"]] = sum(graded)
-        if counts:
-            return path, max(counts, key=counts.get)
-    return None, ""
+            for row in table.rows:
+                if directory_of(row["run"], path, files.top) in rows:
+                    counts[path, table.facts["judge"]] += row["stories"] - row["ungraded"]
+    return max(counts, key=counts.get, default=(None, ""))
 
 
 def is_of_judge(table: Table) -> bool:

@@ -8,6 +8,7 @@ import statistics
 from pathlib import Path
 
 from nanostories.figures import svg_bytes
+from nanostories.files import read_json
 from nanostories.pages.html import image
 from nanostories.pages.result_files import ResultFiles
 from nanostories.results import Result, Table, to_html
@@ -29,8 +30,9 @@ def runs_section(files: ResultFiles) -> str:
     notes = {}
     for path, log in files.contents("log.csv", read_curve).items():
         run = files.label(path.parent)
-        # none: stopped before its first validation
-        facts = files.read(path.with_name("best.pt"), run_facts) or {}
+        facts = files.read(path.with_name("best.pt"), run_facts)
+        if not facts:  # stopped before its first validation
+            facts = files.read(path.with_name("config.json"), read_json) or {}
         logs[run] = log
         data[run] = facts.get("data", "")
         rows.append(run_row(run, log, facts))

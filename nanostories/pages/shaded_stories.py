@@ -11,7 +11,7 @@ import numpy as np
 
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.interpretation.word_classes import pieces_of
-from nanostories.pages.html import FULL_SHADE, sections_page, shaded_text
+from nanostories.pages.html import FULL_SHADE, language_of, sections_page, shaded_text
 
 SHOWN_STORIES = 6
 
@@ -25,13 +25,14 @@ def shaded_stories(
     """The first SHOWN_STORIES, by the first and the last model. kinds, losses: for each story
     (tokens + 1,), the end of the story last"""
     first, *_, last = losses
+    language = language_of(stories)
     sections = {}
     for i, story in enumerate(stories[:SHOWN_STORIES]):
         pieces = [*pieces_of(tokenizer, tokenizer.encode(story)), "‹end›"]
         tokens = []
         for piece, kind, a, b in zip(pieces, kinds[i], losses[first][i], losses[last][i]):
             tokens.append((piece, a - b, f"{kind} · {first} {a:.3f}, {last} {b:.3f} nats"))
-        sections[f"Story {i + 1}"] = shaded_text(tokens)
+        sections[f"Story {i + 1}"] = shaded_text(tokens, language)
     intro = (
         f"<p>Blue: {html.escape(last)} finds the token likelier than {html.escape(first)}; orange:"
         f" less likely; in full color by {FULL_SHADE} nats or more. Point at a token for its kind"

@@ -38,7 +38,8 @@ async function start() {
 
 // A story: ids; pieces: of text, one for each of ids; given: how many of them the reader wrote;
 // number: decides what is drawn, from the place `drawn` on; temperature; off: heads that are off;
-// changed: whether it is another than the story of that number; box: its element
+// changed: whether it is another than the story of that number; isEnd: whether the reader chose
+// that nothing follows; box: its element
 const NO_STORY = { ids: [], pieces: [], given: 0, number: 0, temperature: 1, off: [] };
 let story = NO_STORY; // story A
 let other = null; // story B, which "Compare" tells
@@ -117,7 +118,7 @@ async function continueStory(told, mine) {
   message("Telling …");
   const before = ids.length;
   const started = performance.now();
-  let hasEnded = before > 1 && ids.at(-1) === data.end_of_text; // as the reader chose
+  let hasEnded = told.isEnd ?? false;
   while (!hasEnded && ids.length < contextLength) {
     const next = await ask("next", ids, { temperature, number, given, off });
     if (turn !== mine) return;
@@ -231,11 +232,12 @@ async function branch(told, i, id = null) {
   if (!mine) return;
   const { number, temperature } = told;
   const ids = told.ids.slice(0, i);
-  if (id !== null) ids.push(id);
+  const isEnd = id === data.end_of_text; // as the reader chose
+  if (id !== null && !isEnd) ids.push(id);
   const given = Math.min(told.given, i);
   const off = [...switchedOff];
-  const drawn = ids.length;
-  await tellFrom({ ids, given, number, temperature, changed: true, drawn, off }, mine);
+  const drawn = i + (id === null ? 0 : 1);
+  await tellFrom({ ids, given, number, temperature, changed: true, drawn, off, isEnd }, mine);
 }
 
 // An error in the engine becomes a sentence on the page, and the reader's text stays.

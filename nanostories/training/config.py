@@ -114,7 +114,7 @@ class TrainConfig:
 
 
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
-AT_MOST = {"dropout": 1, "warmdown": 1, "beta1": 0.9999, "beta2": 0.9999}
+AT_MOST = {"dropout": 0.9999, "warmdown": 1, "beta1": 0.9999, "beta2": 0.9999}
 # The settings that start_from brings
 SHAPE = ("architecture", "n_layer", "n_head", "n_embd", "window_size")
 # Settings that others compute; on the command line they would contradict each other

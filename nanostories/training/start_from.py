@@ -36,6 +36,10 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, TrainConfig]:
             shown = name.replace("windows_per_step", "batch_size * grad_accum_steps")
             problem = f"trained with {shown}={before!r}"
             raise UserError(f"{path}: {problem}; it cannot be resumed with {shown}={now!r}")
+    minutes = checkpoint["seconds"] / 60
+    if config.max_minutes != trained.max_minutes and 0 < config.max_minutes <= minutes:
+        problem = f"has {minutes:.1f} minutes, which --max_minutes counts, too"
+        raise UserError(f"{path}: {problem}; give it more")
     return checkpoint, config
 
 

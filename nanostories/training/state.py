@@ -74,6 +74,7 @@ class TrainingState:
         loss, norm, _ = self.sums.tolist()
         self.require_finite("loss or gradient", loss + norm)
         if self.scaler.is_enabled() and self.scaler.get_scale() < 1:
+            # as if it were infinite: it was at every scale from 1 on
             self.require_finite("gradient in float16, at any scale,", math.inf)
 
     def require_finite(self, name: str, value: float) -> None:

@@ -52,6 +52,7 @@ def toys(monkeypatch, command_line, tmp_path):
         train_bench: {"SHAPE": SHAPE},
         rouge: {"N_TEXTS": 5, "N_PEER_STORIES": 10, "make_stories": make_stories},
         gpu: {
+            "DEVICE": "cpu",
             "CHECKS": ["false"],
             "SHAPE": SHAPE,
             "STEPS": 1,

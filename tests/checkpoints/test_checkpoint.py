@@ -85,6 +85,7 @@ def test_checkpoints_by_name(run, tmp_path, monkeypatch):
     for name, checkpoint in ((run, "6"), (run / "step-5", "all")):
         with pytest.raises(UserError, match="--checkpoint"):
             open_model(str(name), checkpoint)
+    assert open_model("hf:gpt2", "5").name == "hf:gpt2"
     (tmp_path / "out").symlink_to(run.parent)
     monkeypatch.chdir(tmp_path)
     assert newest_run() == Path("out", "demo")

@@ -136,6 +136,7 @@ def test_a_setting_that_model_py_or_the_weights_do_not_have_is_named(parts, tmp_
         (dict(attention_types=None), "attention_types"),
         (dict(attention_types=[[["global"], 1]], num_layers=2), "attention_types"),
         (dict(vocab_size=10**12), "wte.weight"),
+        (dict(num_layers="1"), "a whole number"),
         (dict(num_layers=3, attention_types=[[["global", "local", "global"], 1]]), "h.1."),
     ]:
         assert wrong in refusal(save(tmp_path, config | changes, weights)), changes

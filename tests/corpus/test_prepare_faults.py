@@ -80,6 +80,7 @@ MISTAKES = {  # flags, and a word of the message
     "--input good.txt --name ../x": "--name",
     "--input good.txt --name x --val good.txt --val_share 0.1": "--val_share",
     "builtin --column x": "--column",
+    "builtin-instruct --raw": "--raw",
     "builtin --vocabulary_of out/x --vocab_size 300": "--vocabulary_of",
     "--input good.txt --name x --stories 9": "--stories",
     "--input stories.odt --name x --split_on x": "--split_on",

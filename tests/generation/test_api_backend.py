@@ -81,9 +81,13 @@ def test_a_refused_story_does_not_stop_the_others(endpoint, sample_py, run):
         assert "some requests failed" in code and "prompt_index 0" in code
         assert "incomplete: 1 failed" in printed.out and len(endpoint.requests) == n_requests
         assert [row["prompt_index"] for row in rows_of(path)] == [1, 1]
+    # Many completions of a prompt that is refused, in a row, are no failing endpoint either.
+    code, _ = sample_py(f"{API} --concurrency 1 --n 14")
+    assert "prompt_index 0" in code and len(endpoint.requests) == 5 + 13
+    assert [row["prompt_index"] for row in rows_of(path)] == [1] * 14
     endpoint.fault = answer
-    assert sample_py(API)[0] == 0
-    assert len(rows_of(path)) == 4 and len(endpoint.requests) == 6
+    assert sample_py(f"{API} --n 14")[0] == 0
+    assert len(rows_of(path)) == 28 and len(endpoint.requests) == 18 + 13
 
 
 def test_several_temperatures_share_one_budget(endpoint, sample_py):

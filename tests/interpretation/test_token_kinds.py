@@ -67,13 +67,14 @@ SHADES = """[...document.querySelector(".shaded").children].map((token) => {
 })"""
 
 
-def test_tokens_are_shaded_by_the_difference_of_the_losses(chromium, tmp_path):
+@pytest.mark.parametrize("width, dark", [(360, True), (1400, False)])
+def test_tokens_are_shaded_by_the_difference_of_the_losses(width, dark, chromium, tmp_path):
     kinds = token_kinds([STORY] * 7, gpt2())
     gains = np.linspace(-4, 4, len(kinds[0]))
     losses = {"a": [gains + 5] * 7, "<b>": [np.full(len(gains), 5.0)] * 7}
     path = tmp_path / "loss_by_kind.html"
     path.write_bytes(shaded_stories([STORY] * 7, kinds, losses, gpt2()))
-    chromium.open(path, width=360, dark=True)
+    chromium.open(path, width, dark=dark)
     chromium.check_screen()
     texts, shades, are_blue = zip(*chromium.run(SHADES))
     assert "".join(texts) == f"{STORY}‹end›"

@@ -30,6 +30,10 @@ def test_a_cell_has_its_verdict_and_lead(verdict, lead, expected):
     assert cells[2:6] == [" red | green", expected, "blue.", ""]
 
 
-def test_nothing_in_it_is_markup():
-    html = answers_page([row("right", "1", HOSTILE, HOSTILE)], HOSTILE).decode()
-    assert "<script>document" not in html and html.count("&lt;script&gt;") == 5
+def test_a_browser_shows_it_and_runs_nothing_of_it(chromium, tmp_path):
+    rows = [row("right", "1", HOSTILE, HOSTILE), row("wrong", "-1", "long" * 100)]
+    (tmp_path / "probe.html").write_bytes(answers_page(rows, HOSTILE))
+    chromium.open(tmp_path / "probe.html", width=360)
+    chromium.check_screen()
+    assert chromium.run("document.title") == "Answers to prompts"
+    assert chromium.run("document.querySelector('.warning').textContent") == HOSTILE

@@ -44,14 +44,15 @@ def source(tokenizer, tmp_path):
 
 @pytest.mark.parametrize("shape", [SHAPE, GPT2, "compressor"])
 def test_a_run_starts_where_the_source_is(shape, source, tokenizer, config, tmp_path, capsys):
-    """With a learning rate of 0 it also ends there: the same logits."""
+    """With a learning rate of 0 the same logits at the end, too; bigram_init changes nothing."""
     if shape == "compressor":  # a run of ours
         model = randomize(Compressor(GPTNeoConfig(**SHAPE)))
         save_run(tmp_path / "ours", model, tokenizer, architecture="compressor")
         name = str(tmp_path / "ours" / "ckpt.pt")
     else:
         model, name = source(shape)
-    run = run_of(config, start_from=name, max_steps=1, learning_rate=0.0, weight_decay=0.0)
+    changes = dict(bigram_init=0.1, max_steps=1, learning_rate=0.0, weight_decay=0.0)
+    run = run_of(config, start_from=name, **changes)
     assert f"{name}: val_loss {log_of(run)[-1]['val_loss']}" in capsys.readouterr().out
     ours, _ = load_model(str(run))
     tokens = torch.randint(300, (3, 16))
@@ -61,7 +62,7 @@ def test_a_run_starts_where_the_source_is(shape, source, tokenizer, config, tmp_
 
 def test_a_resumed_run_needs_its_source_no_more(config, source, tmp_path):
     _, name = source(GPT2)
-    # longer than the source's; bigram_init changes nothing
+    # longer than the source's
     config |= STATEFUL | {"start_from": name, "block_size": 40}
     whole = run_of(config, name="whole")
     run_of(config, max_steps=10)
