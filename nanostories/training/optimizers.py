@@ -40,7 +40,7 @@ def make_optimizers(
         {"params": decayed, "weight_decay": config.weight_decay},
     ]
     betas = (config.beta1, config.beta2)
-    has_fused_kernel = model.wte.weight.device.type in ("cuda", "cpu")
+    has_fused_kernel = next(model.parameters()).device.type in ("cuda", "cpu")
     adamw = torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, fused=has_fused_kernel)
     if for_muon:
         return [Muon(list(for_muon.values()), config, dtype, compiled), adamw]
