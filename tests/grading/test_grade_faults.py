@@ -74,6 +74,17 @@ def test_a_judge_that_never_grades_is_given_up_early(grade_py, api):
     assert "Scores of a, b without a judge" in printed.out
 
 
+def test_a_judge_that_grades_nothing_leaves_the_tables(grade_py, graded, api, out):
+    graded()
+    before = (out / "grades.json").read_bytes()
+    api.fault = lambda number, request: ("status", 401)
+    code, _ = grade_py("--extra", '{"seed": 7}')  # another question: no kept reply is of it
+    assert "401" in code and (out / "grades.json").read_bytes() == before
+    api.fault = lambda number, request: None
+    graded("--extra", '{"seed": 7}')
+    assert (out / "grades.json").read_bytes() != before
+
+
 def test_an_interrupted_conversation_goes_on(grade_py, graded, api, out):
     """The assessment was paid for; only the grades are asked for."""
     api.fault = lambda number, request: ("status", 401) if len(request["messages"]) > 1 else None

@@ -80,6 +80,13 @@ def test_a_wrong_line_is_named(tmp_path, line):
         read_probes(path, "mine")
 
 
+def test_a_file_without_prompts_is_named(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n")
+    with pytest.raises(ValueError, match="mine.jsonl: no prompts in it"):
+        read_probes(path, "mine")
+
+
 def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path):
     model = model_to_probe()
     save_hf(model, tmp_path, TOKENIZER)
