@@ -20,8 +20,10 @@ answers and ignores the prompt scores at chance.
 import argparse
 import itertools
 import math
+import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
@@ -38,7 +40,7 @@ from nanostories.cli import (
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.token_files import load_stories
 from nanostories.corpus.word_forms import looks_english
-from nanostories.files import write_bytes
+from nanostories.files import common_directory, write_bytes
 from nanostories.grading.pairs import (
     GRAMMAR,
     ZORRO_CHANGES,
@@ -301,7 +303,7 @@ def main():
             args.runs = [open_model().directory]
         places = args.runs or [open_model(args.model[0]).directory]
         if not args.out:
-            args.out = places[0].parent if len(places) > 1 else places[0]
+            args.out = Path(os.path.relpath(common_directory(places)))
         compare_models(args)
 
 

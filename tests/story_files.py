@@ -66,7 +66,11 @@ def stories_in(directory: Path, split: str) -> list[str]:
     assert not len(rest)  # every story ends
     tokens = meta["vocabulary"]["tokens"]
     decoder = tokenizers.decoders.ByteLevel()
-    return [decoder.decode([tokens[i] for i in piece[:-1]]) for piece in pieces]
+    stories = []
+    for piece in pieces:
+        spelled = [tokens[i] for i in piece[:-1]]
+        stories.append(decoder.decode(spelled))
+    return stories
 
 
 def prepared_stories(data_dir: Path, source: Path, *flags) -> list[str]:

@@ -7,10 +7,15 @@ const contextLength = data.engine.config.block_size;
 
 let worker = null;
 let calls = 0;
+let failure = null; // an error, once the worker has failed for good
 const waiting = new Map(); // number of a call -> the resolve and reject of its promise
 
 function ask(call, ...args) {
   return new Promise((resolve, reject) => {
+    if (failure) {
+      reject(failure);
+      return;
+    }
     calls += 1;
     waiting.set(calls, { resolve, reject });
     worker.postMessage({ number: calls, call, args });
@@ -27,7 +32,8 @@ async function start() {
     else reject(new Error(error));
   };
   worker.onerror = ({ message }) => {
-    for (const { reject } of waiting.values()) reject(new Error(message || "its worker failed"));
+    failure = new Error(message || "its worker failed");
+    for (const { reject } of waiting.values()) reject(failure);
     waiting.clear();
   };
   await ask("load", data.engine, $("weights").textContent);
