@@ -201,7 +201,7 @@ def default_judges(groups: Sequence[Group]) -> dict[str, list[Group]]:
 
 def is_of_corpus(run: Run, corpus: Path | None) -> bool:
     """Whether its bits per byte are of these stories, in any vocabulary."""
-    if corpus is None or bits_per_byte(run) is None:
+    if bits_per_byte(run) is None:
         return False
     try:
         return text_identity(run.corpus) == text_identity(corpus)
