@@ -143,6 +143,13 @@ def out(out):
     return out
 
 
+def test_the_result_lies_where_all_runs_are(out, probe_py):
+    (out.parent / "mine.txt").write_text("Once")
+    flags = "--prompts mine.txt --max_new_tokens 1"
+    assert probe_py(f"out/deeper/random out/fixed {flags}")[0] == 0
+    assert (out / "probe-mine.json").exists()
+
+
 def test_a_fixed_preference_scores_exactly_chance(out, probed):
     """Whatever it prefers."""
     tables, rows = probed("out --max_new_tokens 3")
