@@ -268,9 +268,8 @@ def warnings_of(
     n_long = (lengths[:n] >= min_copied_words).sum()
     if n_long < n / 2:
         lines.append(
-            f"only {n_long} of {n} completions have the {min_copied_words} words in a row that make"
-            " a copy here, as held-out stories share nearly as many with training stories: copies"
-            " can hardly be told"
+            f"only {n_long} of {n} completions are as long as the {min_copied_words} words in a row"
+            " that count as a copy here: copies can hardly be told"
         )
     if "other_f" not in metrics:
         lines.append(

@@ -256,10 +256,13 @@ class ChatJudge:
         texts = []  # of the requests, each with those of earlier turns
         for story, _ in jobs:
             texts += itertools.accumulate(self.question.texts(story))
-        tokens_in = sum(len(gpt2().encode(text)) for text in texts)
         replies = [reply for reply in self.cache.values() if reply.get("judge") == self.name]
         lengths = [reply["tokens_out"] for reply in replies if reply["tokens_out"]]
         length = fmean(lengths or [REPLY_TOKENS])
+        tokens_in = sum(len(gpt2().encode(text)) for text in texts)
+        n_turns = len(self.question.turns)
+        n_repeated = len(jobs) * n_turns * (n_turns - 1) / 2  # replies that later turns send again
+        tokens_in += round(n_repeated * length)
         dollars = self.client.cost(tokens_in, len(texts) * length)
         shown = "\n\nand after its reply:\n\n".join(self.question.texts(jobs[0][0]))
         requests = f"{len(texts):,} requests to {self.client.public_url}"

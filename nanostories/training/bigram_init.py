@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from model import GPTNeo
+from nanostories.cli import UserError
 from nanostories.training.distributed import Ranks
 
 COUNTED_TOKENS = 20_000_000  # from the start of the training stories
@@ -27,6 +28,11 @@ def bigram_embeddings(tokens: np.ndarray, vocab_size: int, n_embd: int) -> torch
     from scipy.sparse import coo_matrix
     from scipy.sparse.linalg import svds
 
+    n_vectors = (n_embd + 1) // 2
+    if n_vectors >= vocab_size:
+        raise UserError(
+            f"bigram_init: {vocab_size} ids are too few for n_embd={n_embd}; set --bigram_init=0"
+        )
     tokens = np.asarray(tokens[:COUNTED_TOKENS], dtype=np.int32)
     n_tokens = len(tokens)
     ones = np.ones(n_tokens - 1)
@@ -37,7 +43,7 @@ def bigram_embeddings(tokens: np.ndarray, vocab_size: int, n_embd: int) -> torch
     # Pointwise mutual information; + 1 in the denominator, as rare pairs say little
     information = np.log(pairs.data / (products / n_tokens + 1)).clip(0)
     pairs.data = information * np.sqrt(products)
-    left, sizes, right = svds(pairs.tocsr(), (n_embd + 1) // 2, random_state=0)
+    left, sizes, right = svds(pairs.tocsr(), n_vectors, random_state=0)
     vectors = np.hstack([left, right.T]) * np.tile(np.sqrt(sizes), 2)
     vectors = vectors[:, :n_embd]
     root_mean_square = np.sqrt((vectors**2).mean(1, keepdims=True))

@@ -9,6 +9,7 @@ import re
 import pytest
 from grade_fixtures import means, records, rows_of, wins, write_samples
 
+from nanostories.corpus.tokenizer import gpt2
 from nanostories.generation.samples_file import read_rows, write_rows
 from nanostories.grading.chat_judge import read_question
 from nanostories.grading.comparisons import OWN_WORDS
@@ -161,6 +162,13 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(graded, api, out, monkeypatch):
     graded("--controls")
     assert any(x["messages"][0]["content"] in printed for x in api.requests)
     assert "nothing to ask" in graded("--controls", "--dry_run")
+    api.requests.clear()
+    graded("--controls", "--question", "paper")
+    asked = [message for request in api.requests for message in request["messages"]]
+    questions = [message["content"] for message in asked if message["role"] != "assistant"]
+    tokens = sum(len(gpt2().encode(text)) for text in questions)
+    tokens += 40 * 60  # the first replies, a guess, which the second turns send again
+    assert f"80 requests to {api.url}, about {tokens:,} tokens in" in printed
 
 
 @pytest.mark.parametrize(
