@@ -22,6 +22,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     file = io.BytesIO()
     figure.savefig(file, dpi=120, format="png")
     write_bytes(path, file.getvalue())
+    figure.set_layout_engine("none")  # the same layout: to find it again takes as long as to draw
     write_bytes(path.with_suffix(".svg"), svg_bytes(figure))
 
 

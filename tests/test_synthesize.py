@@ -133,12 +133,12 @@ def test_dry_run_shows_a_request_and_sends_none(write):
 
 @pytest.mark.slow
 def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
-    """Three times, by an endpoint that gets everything wrong that it can."""
-    flags = ["--stories", 50, "--timeout", 5, "--spending", tmp_path / "paid.jsonl"]
+    """Twice, by an endpoint that gets everything wrong that it can."""
+    flags = ["--stories", 50, "--timeout", 2, "--spending", tmp_path / "paid.jsonl"]
     flags += ["--max_cost", 100, *PRICES]
     with serve(misbehave) as server:
         command = [sys.executable, ROOT / "synthesize.py", *arguments(server, tmp_path, *flags)]
-        for n in (5, 10, 20):
+        for n in (5, 20):
             process = subprocess.Popen(list(map(str, command)))
             while len(write.stories()) < n:
                 assert process.poll() is None
