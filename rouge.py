@@ -27,7 +27,7 @@ import numpy as np
 from nanostories.checkpoints.checkpoint import newest_run
 from nanostories.checkpoints.models import label_of
 from nanostories.cli import Parser, UserError, existing_path, one_line_errors, positive
-from nanostories.corpus.token_files import text_identity
+from nanostories.corpus.token_files import load_meta, text_identity
 from nanostories.files import common_directory
 from nanostories.generation.samples_file import (
     EVAL,
@@ -234,7 +234,7 @@ def analyze(
         metrics=metrics,
         flag_rows=flags.count_flags(flags_and_lengths[:n], held_out, args.k, min_copied_words),
         csv_rows=flags.describe_completions(samples, corpus, flagged, matches, masked),
-        warnings=warnings_of(samples, matches, metrics, min_copied_words, args),
+        warnings=warnings_of(run, samples, matches, metrics, min_copied_words, args),
     )
 
 
@@ -249,6 +249,7 @@ def settings_of(samples: list[dict], corpus: WordCorpus) -> dict:
 
 
 def warnings_of(
+    run: Path,
     samples: list[dict],
     matches: Matches,
     metrics: dict[str, Metric],
@@ -265,6 +266,8 @@ def warnings_of(
             " stock phrases are; `python rouge.py` of the corpus says whether the splits share"
             " whole stories"
         )
+    if samples[0].get("split") == "train":
+        lines += warn_of_unread_stories(run, samples)
     n_long = (lengths[:n] >= min_copied_words).sum()
     if n_long < n / 2:
         lines.append(
@@ -277,6 +280,24 @@ def warnings_of(
             " (of one prompt: completions); sample more, or lower --others"
         )
     return lines
+
+
+def warn_of_unread_stories(run: Path, samples: list[dict]) -> list[str]:
+    """samples: of training stories, any of them, which the run may not have come to."""
+    from nanostories.training.config import TrainConfig  # here, as torch takes seconds
+
+    model = writer_of(run, samples)
+    if not model or not model.corpus:
+        return []
+    settings = TrainConfig(**model.checkpoint["train_config"])
+    n_read = model.checkpoint["step"] * settings.tokens_per_step
+    n_tokens = load_meta(model.corpus)["splits"]["train"]["tokens"]
+    if n_read >= n_tokens:
+        return []
+    return [
+        f"the model has read {n_read:,} tokens of a training set of {n_tokens:,}, so some of these"
+        " training stories are new to it"
+    ]
 
 
 # ---- One or several runs ----

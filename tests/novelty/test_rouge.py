@@ -325,3 +325,16 @@ def test_a_run_is_compared_with_the_stories_that_it_has_read(instruct_data_dir, 
     assert found == instruct_data_dir / "builtin"
     with pytest.raises(UserError, match="--data"):
         rouge.corpus_of(tmp_path / "api--x", {"eval": [{"model": "api:x"}]})
+
+
+@pytest.mark.parametrize(
+    "step, split, is_warned_of", [(0, "train", True), (0, "val", False), (1, "train", False)]
+)
+def test_training_stories_that_the_model_may_not_have_read_are_warned_of(
+    corpus, compare, make_run, step, split, is_warned_of
+):
+    data, training, _ = corpus
+    run = make_run("short", endings(training[:4]), training, set_name="train", split=split)
+    save_run(run, model_to_probe(), step=step, **trained_on(data.parent, "tiny"))
+    compare(run)
+    assert ("the model has read " in results_of(run)[0]) == is_warned_of
