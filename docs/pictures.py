@@ -68,7 +68,6 @@ def demo(out: Path, data: Path) -> None:
     photograph(out / "report.html", "report.png", 1150, 1180)
     photograph(out / "probe.html", "probe.png", 1100, 640)
     photograph(out / "demo" / "neurons.html", "neurons.png", 1250, 1000)
-    copy(out / "demo" / "interpret.png", "attention.png")
 
 
 def patching(out: Path, data: Path) -> None:
