@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nanostories.checkpoints.checkpoint import newest_run
-from nanostories.checkpoints.models import label_of
+from nanostories.checkpoints.checkpoint import checkpoint_file, newest_run
+from nanostories.checkpoints.models import label_of, open_model
 from nanostories.cli import Parser, UserError, existing_path, one_line_errors, positive
 from nanostories.corpus.token_files import load_meta, text_identity
 from nanostories.files import common_directory
@@ -234,7 +234,7 @@ def analyze(
         metrics=metrics,
         flag_rows=flags.count_flags(flags_and_lengths[:n], held_out, args.k, min_copied_words),
         csv_rows=flags.describe_completions(samples, corpus, flagged, matches, masked),
-        warnings=warnings_of(run, samples, matches, metrics, min_copied_words, args),
+        warnings=warnings_of(samples, matches, metrics, min_copied_words, args),
     )
 
 
@@ -249,7 +249,6 @@ def settings_of(samples: list[dict], corpus: WordCorpus) -> dict:
 
 
 def warnings_of(
-    run: Path,
     samples: list[dict],
     matches: Matches,
     metrics: dict[str, Metric],
@@ -267,7 +266,7 @@ def warnings_of(
             " whole stories"
         )
     if samples[0].get("split") == "train":
-        lines += warn_of_unread_stories(run, samples)
+        lines += warn_of_unread_stories(samples)
     n_long = (lengths[:n] >= min_copied_words).sum()
     if n_long < n / 2:
         lines.append(
@@ -282,12 +281,15 @@ def warnings_of(
     return lines
 
 
-def warn_of_unread_stories(run: Path, samples: list[dict]) -> list[str]:
-    """samples: of training stories, any of them, which the run may not have come to."""
+def warn_of_unread_stories(samples: list[dict]) -> list[str]:
+    """samples: completions of training stories, drawn from all of them, read or not."""
     from nanostories.training.config import TrainConfig  # here, as torch takes seconds
 
-    model = writer_of(run, samples)
-    if not model or not model.corpus:
+    path = checkpoint_file(samples[0].get("model") or "")
+    if not path.is_file():  # no run of train.py, or it is gone
+        return []
+    model = open_model(str(path))
+    if not model.corpus:
         return []
     settings = TrainConfig(**model.checkpoint["train_config"])
     n_read = model.checkpoint["step"] * settings.tokens_per_step
@@ -295,8 +297,8 @@ def warn_of_unread_stories(run: Path, samples: list[dict]) -> list[str]:
     if n_read >= n_tokens:
         return []
     return [
-        f"the model has read {n_read:,} tokens of a training set of {n_tokens:,}, so some of these"
-        " training stories are new to it"
+        f"the run read {n_read:,} tokens, fewer than the {n_tokens:,} of its training set, so some"
+        " of these training stories may be new to it"
     ]
 
 

@@ -22,7 +22,8 @@ def save_figure(figure: Figure, path: Path) -> None:
     file = io.BytesIO()
     figure.savefig(file, dpi=120, format="png")
     write_bytes(path, file.getvalue())
-    figure.set_layout_engine("none")  # the same layout: to find it again takes as long as to draw
+    # Keep the layout: computing it again takes as long as drawing.
+    figure.set_layout_engine("none")
     write_bytes(path.with_suffix(".svg"), svg_bytes(figure))
 
 

@@ -31,7 +31,8 @@ def bigram_embeddings(tokens: np.ndarray, vocab_size: int, n_embd: int) -> torch
     n_vectors = (n_embd + 1) // 2
     if n_vectors >= vocab_size:
         raise UserError(
-            f"bigram_init: {vocab_size} ids are too few for n_embd={n_embd}; set --bigram_init=0"
+            f"bigram_init: a vocabulary of {vocab_size} is too small for n_embd={n_embd}; set"
+            " --bigram_init=0"
         )
     tokens = np.asarray(tokens[:COUNTED_TOKENS], dtype=np.int32)
     n_tokens = len(tokens)

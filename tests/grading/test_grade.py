@@ -164,10 +164,11 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(graded, api, out, monkeypatch):
     assert "nothing to ask" in graded("--controls", "--dry_run")
     api.requests.clear()
     graded("--controls", "--question", "paper")
-    asked = [message for request in api.requests for message in request["messages"]]
-    questions = [message["content"] for message in asked if message["role"] != "assistant"]
-    tokens = sum(len(gpt2().encode(text)) for text in questions)
-    tokens += 40 * 60  # the first replies, a guess, which the second turns send again
+    tokens = 40 * 60  # a guess: the first replies, which the second turns send again
+    for request in api.requests:
+        for message in request["messages"]:
+            if message["role"] != "assistant":
+                tokens += len(gpt2().encode(message["content"]))
     assert f"80 requests to {api.url}, about {tokens:,} tokens in" in printed
 
 

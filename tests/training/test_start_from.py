@@ -104,5 +104,5 @@ def test_bigram_embeddings_are_singular_vectors_of_the_information_of_neighbors(
     vectors = bigram_embeddings(tokens, 13, 8).numpy()
     np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-4)
     assert bigram_embeddings(tokens, 13, 7).shape == (13, 7)
-    with pytest.raises(UserError, match="too few for n_embd=26"):
+    with pytest.raises(UserError, match="too small for n_embd=26"):
         bigram_embeddings(tokens, 13, 26)
