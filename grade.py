@@ -118,8 +118,11 @@ def grade_runs(args: argparse.Namespace) -> None:
         raise UserError(
             "--controls needs true endings, which `python sample.py --eval N` keeps; there are none"
         )
+    stories = []  # for chat judges: controls cost as much as others, so only with --controls
+    for group in groups:
+        stories += group.stories(args.controls)
     if args.dry_run:
-        preview(make_chat_judges(args, Cache(directory)), groups, args)
+        preview(make_chat_judges(args, Cache(directory)), stories, args)
         return
     with lock(directory, ".grade.lock", "another grade.py is running there; let it finish"):
         cache = Cache(directory)
@@ -135,7 +138,7 @@ def grade_runs(args: argparse.Namespace) -> None:
             return  # no grades yet: keep the tables of other judges
         comparisons = [compare("", group, metrics_of) for group in groups] + people
         comparisons += by_likelihood(groups, cache, args)
-        problems = ask_chat_judges(chat_judges, groups, args)
+        problems = ask_chat_judges(chat_judges, stories, args)
         by_chat = []
         for judge, group in itertools.product(chat_judges, groups):
             graded = compare(judge.name, group, judge.scores, judge.wrote, args.controls)
@@ -214,23 +217,15 @@ def make_chat_judges(args: argparse.Namespace, cache: Cache) -> list[ChatJudge]:
     return [ChatJudge(name, question, client, cache, args.repeats) for name, question in pairs]
 
 
-def chat_stories(groups: Sequence[Group], args: argparse.Namespace) -> list[Story]:
-    """Controls cost as much as other stories, so only --controls asks for them."""
-    stories = []
-    for group in groups:
-        stories += group.stories(args.controls)
-    return stories
-
-
 def ask_chat_judges(
-    judges: Sequence[ChatJudge], groups: Sequence[Group], args: argparse.Namespace
+    judges: Sequence[ChatJudge], stories: Sequence[Story], args: argparse.Namespace
 ) -> list[str]:
     """Asks for the grades that the cache lacks. Returns what ended it early, by judge."""
     problems = []
     for judge in judges:
         spent_before = judge.client.ledger.spent
         try:
-            judge.grade(chat_stories(groups, args))
+            judge.grade(stories)
         except UserError as error:
             problems.append(str(error))
         if args.price_in is not None:
@@ -239,9 +234,8 @@ def ask_chat_judges(
     return problems
 
 
-def preview(judges: Sequence[ChatJudge], groups: Sequence[Group], args) -> None:
+def preview(judges: Sequence[ChatJudge], stories: Sequence[Story], args) -> None:
     """For --dry_run: the first request of each judge, how many there are, and the cost of all."""
-    stories = chat_stories(groups, args)
     total = 0.0
     for judge in judges:
         shown, dollars = judge.preview(stories)

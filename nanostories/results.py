@@ -28,7 +28,7 @@ from nanostories.files import read_json, sha256_of, write_json
 from nanostories.tables import table_text
 
 FORMAT = 1
-MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of notes
+SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")  # for the numbers of notes
 MISSING = "–"
 MOST_DIFFERENCES = 30  # of more, a terminal shows only the clear ones
 
@@ -142,7 +142,7 @@ def cell_text(cell: Cell, form: str = "") -> str:
 def marks_of(table: Table) -> dict[str, str]:
     """{note: its mark}; equal notes share one."""
     notes = list(dict.fromkeys(table.notes.values()))
-    return {note: MARKS[i % len(MARKS)] for i, note in enumerate(notes)}
+    return {note: str(i).translate(SUPERSCRIPT) for i, note in enumerate(notes, 1)}
 
 
 def marked(name: str, table: Table) -> str:

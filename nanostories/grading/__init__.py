@@ -1,2 +1,2 @@
-"""Judges, controls, metrics, probes, instructions: how good the stories are, and whether to believe
-it."""
+"""Judges (models and people), controls, metrics, probes: how good the stories are, and whether to
+believe it."""

@@ -91,6 +91,7 @@ def read_question(name: str) -> Question:
         )
     scores = []
     first_line, _, others = text.partition("\n")
+    first_line = first_line.lower()
     if first_line.startswith("scores:"):
         named = first_line.removeprefix("scores:").split(",")
         scores = [score.strip() for score in named if score.strip()]
@@ -121,7 +122,8 @@ def read_reply(text: str, names: Sequence[str] = ()) -> dict[str, float]:
     scores = {name: checked(name, by_lower_name.get(name.lower())) for name in names}
     if not scores:
         raise UserError("no number in it")
-    group = re.match(r"\W*([A-F])\b", str(by_lower_name.get("age_group", "")).upper())
+    # "C", "C (6-7)", but not "A child of 7"
+    group = re.match(r"\W*([A-F])\b(?!\s+[A-Z])", str(by_lower_name.get("age_group", "")).upper())
     if group:
         scores["age"] = AGES[group[1]]
     return scores
@@ -145,7 +147,7 @@ def checked(name: str, value) -> float:
     if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
         value = float(value)
     if type(value) not in (int, float) or not low <= value <= high:
-        raise UserError(f"{name} is {value!r}, not a number on its scale")
+        raise UserError(f"{name} is {value!r}, not a number from {low:g} to {high:g}")
     return float(value)
 
 
@@ -266,6 +268,8 @@ class ChatJudge:
         dollars = self.client.cost(tokens_in, len(texts) * length)
         shown = "\n\nand after its reply:\n\n".join(self.question.texts(jobs[0][0]))
         requests = f"{len(texts):,} requests to {self.client.public_url}"
-        tokens = f"about {tokens_in:,} tokens in, and {length:.0f} in each reply"
-        tokens += " (the mean so far; without replies, a guess: a thinking model's are longer)"
+        why = "a guess, as there are no replies yet; a reasoning model's are several times longer"
+        if lengths:
+            why = "mean of the replies so far"
+        tokens = f"about {tokens_in:,} input tokens in all, {length:.0f} in a reply ({why})"
         return f"{shown}\n\n{requests}, {tokens}", dollars

@@ -17,7 +17,7 @@ import numpy as np
 
 from nanostories.grading.groups import Group
 from nanostories.grading.metrics import bits_per_byte
-from nanostories.grading.scores import SPOILED, TRUE_ENDING, score_of
+from nanostories.grading.scores import SPOILED, TRUE_ENDING, is_likelihood_judge, score_of
 from nanostories.grading.stories import Run, Story, different_settings
 from nanostories.results import Table
 from nanostories.statistics import difference_rows, estimate
@@ -51,15 +51,17 @@ class Comparison:
 
     @cached_property
     def scores(self) -> dict[str, dict[str, np.ndarray]]:
-        """{score: {source: (prompts,)}}, NaN where a source has none after a prompt."""
+        """{score: {source: (prompts,)}}, NaN where a source has none after a prompt. Prompts with
+        other instructions for one story count as one."""
         stories = self.group.sources(with_controls=True)
+        story_of_prompt = self.group.story_of_prompt
         found = {}
         for source, grades in self.grades.items():
-            by_prompt = {prompt: [] for prompt in self.group.prompts}
+            by_story = {true_story: [] for true_story in story_of_prompt.values()}
             for story, scores in zip(stories[source], grades):
-                by_prompt[story.prompt].append(scores)
+                by_story[story_of_prompt[story.prompt]].append(scores)
             for name in dict.fromkeys(itertools.chain.from_iterable(filter(None, grades))):
-                means = np.array([mean_score(each, name) for each in by_prompt.values()])
+                means = np.array([mean_score(each, name) for each in by_story.values()])
                 if np.isfinite(means).any():
                     found.setdefault(name, {})[source] = means
         return found
@@ -127,10 +129,10 @@ class Comparison:
         notes = {name: self.doubt(name) for name in self.scores if self.doubt(name)}
         if not self.judge:
             formats["bpb"] = score_of("", "bpb").form
-        n = len(self.group.prompts)
+        n = len(set(self.group.story_of_prompt.values()))
         about = f"Means over {n} prompts (without those of ungraded stories), 95% intervals."
         return Table(
-            f"Scores of {self.group.title} {self.by}",
+            f"{self.kind}: {self.group.title}",
             rows,
             formats,
             notes=notes | dict.fromkeys(self.own, OWN_WORDS),
@@ -139,12 +141,13 @@ class Comparison:
         )
 
     @property
-    def by(self) -> str:
-        return f"by {self.judge}" if self.judge else "without a judge"
+    def kind(self) -> str:
+        return f"Scores by {self.judge}" if self.judge else "Metrics"
 
     def mean(self, name: str, values: np.ndarray) -> list[float]:
         """[value, low, high], clipped to the scale."""
-        found = estimate(values[np.isfinite(values)], share=name == "ended")
+        is_share = name == "ended" and not self.judge
+        found = estimate(values[np.isfinite(values)], share=is_share)
         return [found.value, *np.clip([found.low, found.high], *score_of(self.judge, name).scale)]
 
     def pairs(self) -> Iterator[tuple[str, str]]:
@@ -168,22 +171,26 @@ class Comparison:
         found = {}
         for (a, b), (name, sources) in itertools.product(self.pairs(), self.scores.items()):
             difference = paired_difference(sources, a, b)
-            if len(difference) >= (FEWEST_PROMPTS if b == TRUE_ENDING else 2):
+            if len(difference) >= 2:
                 found[f"{a} minus {b}", name] = estimate(difference)
         rows = difference_rows(found, "score")
         for row in rows:
-            is_shown_as_0 = round(row["difference"][0], 3) == 0  # in the table
-            row["clear"] = "yes" if row["p (Holm)"] < ALPHA and not is_shown_as_0 else "no"
+            row["clear"] = "yes" if row["p (Holm)"] < ALPHA else "no"
         return rows
 
     def difference_table(self) -> Table:
         about = (
-            f"On the same prompts. Clear: p, corrected for all of these, is below {ALPHA}, and the"
-            " difference is not 0.000."
+            "On the same prompts; of shares, as fractions. Clear: p, corrected for all of these, is"
+            f" below {ALPHA}."
         )
-        formats = {"difference": ".3f", "p (Holm)": ".3f"}
+        if is_likelihood_judge(self.judge):
+            about += (
+                " A run above the true endings is no better than they are: likelihood judges favor"
+                " likely text."
+            )
+        formats = {"p (Holm)": ".3f"}
         facts = {"kind": "differences", "judge": self.judge}
-        title = f"Differences {self.by}"
+        title = f"Differences of {self.kind[0].lower()}{self.kind[1:]}"
         return Table(title, self.differences, formats, about=about, facts=facts)
 
     def control_table(self) -> Table:
@@ -206,8 +213,8 @@ class Comparison:
         with_more = [run.name for run in self.group.runs if len(run.prompts) > n]
         if with_more:
             yield (
-                f"only the {n} prompts that all of these runs share are counted; there are more of"
-                f" {', '.join(with_more)}"
+                f"compared on the {n} prompts that all of these runs share; not used: more prompts"
+                f" of {', '.join(with_more)}"
             )
         unlike = different_settings(self.compared)
         if unlike:
@@ -231,26 +238,13 @@ class Comparison:
                 " sample.py --eval 50` keeps"
             )
         for name in self.scores:
-            outcomes = self.outcomes(name)
+            failed = [control for control, passes in self.outcomes(name).items() if passes != "yes"]
             few = ""
-            failed = [control for control, passes in outcomes.items() if passes == "no"]
             if self.doubt(name) == TOO_FEW:
-                failed = [control for control, passes in outcomes.items() if passes != "yes"]
                 few = "; with so few prompts any judge may seem so"
             if failed:
                 cannot = f"cannot tell the true ending from {' or '.join(failed)}"
                 yield f"{name}: {self.judge} {cannot}{few}"
-        above = {}  # runs by score
-        for row in self.differences:
-            is_above = row["clear"] == "yes" and row["difference"][0] > 0
-            if is_above and row["run"].endswith(TRUE_ENDING) and not self.doubt(row["score"]):
-                run = row["run"].removesuffix(f" minus {TRUE_ENDING}")
-                above.setdefault(row["score"], []).append(run)
-        for score, runs in above.items():
-            yield (
-                f"{score}: {self.judge} scores {', '.join(runs)} above true endings: no merit, as"
-                " judges like likely text"
-            )
 
 
 def mean_score(gradings: Sequence[Scores], name: str) -> float:

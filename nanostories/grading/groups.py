@@ -9,6 +9,7 @@ Runs that continue the same prompts, and so can be compared, and the controls of
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from nanostories.generation.prompts import PIECE, first_words
@@ -23,9 +24,24 @@ class Group:
         self.runs = runs
         shared = shared_prompts(runs)
         self.prompts = [prompt for prompt in runs[0].prompts if prompt in shared]
-        # The corpus that the prompts are from
-        self.corpus = data or next((run.corpus for run in runs if run.corpus), None)
+        self.data = data
         self.controls = make_controls(self.true_endings())
+
+    @cached_property
+    def corpus(self) -> Path | None:
+        """That the prompts are from."""
+        return self.data or next((run.corpus for run in self.runs if run.corpus), None)
+
+    @cached_property
+    def story_of_prompt(self) -> dict[str, str]:
+        """{prompt: its true story}: prompts with other instructions for one story are no
+        independent observations. A prompt without a true story stands for itself."""
+        found = {}
+        for run in self.runs:
+            for row, story in zip(run.rows, run.stories):
+                if row["reference"]:
+                    found[story.prompt] = f"{story.opening}{row['reference']}"
+        return {prompt: found.get(prompt, prompt) for prompt in self.prompts}
 
     def sources(self, with_controls: bool = False) -> dict[str, list[Story]]:
         """{name of a run, or of a control: its stories after the shared prompts}"""
@@ -39,13 +55,12 @@ class Group:
         return list(itertools.chain(*self.sources(with_controls).values()))
 
     def true_endings(self) -> list[Story]:
-        """One for each prompt that has one. Where completions were cut, at the end of a context, a
-        longer true ending is cut there, too, as most scores depend on the length."""
-        lengths = []  # in words, of runs whose completions were cut
-        for run in self.runs:
-            if any(row.get("finished") is False for row in run.rows):
-                lengths += [len(PIECE.findall(story.completion)) for story in run.stories]
-        longest = max(lengths, default=None)
+        """One for each prompt that has one. Where completions of all runs were cut, at the end of a
+        context, a longer true ending is cut there, too, as most scores depend on the length."""
+        longest = None  # completion, in words
+        if not any(run.is_uncut for run in self.runs):
+            stories = itertools.chain.from_iterable(run.stories for run in self.runs)
+            longest = max(len(PIECE.findall(story.completion)) for story in stories)
         endings = {}
         for run in self.runs:
             for row, story in zip(run.rows, run.stories):

@@ -95,14 +95,14 @@ def scores_of(readings: Sequence[Reading], nats: Mapping[Reading, np.ndarray]) -
     """A completion without text has no fluency, and without other stories there is no
     consistency."""
     scores = {}
-    _, completion = own = readings[0]
+    _, completion = readings[0]
     n_bytes = len(completion.encode())
     if n_bytes:
         bits = [nats[each][:-1].sum() / math.log(2) / n_bytes for each in readings]
         scores["fluency"] = bits[0]
         if len(bits) > 1:
             scores["consistency"] = bits[0] - fmean(bits[1:])
-    scores["ending"] = math.exp(nats[own][-1])
+    scores["ending"] = math.exp(nats[readings[0]][-1])
     return scores
 
 
@@ -194,7 +194,7 @@ def default_judges(groups: Sequence[Group]) -> dict[str, list[Group]]:
         judged += unjudged
     else:
         for group in unjudged:
-            problem = "no run here was trained on their corpus, to be their judge"
+            problem = "no judge, as none of the runs was trained on the corpus of these prompts"
             print(f"{group.title}: {problem}; name one: --judge lm:RUN")
     return found
 

@@ -23,7 +23,7 @@ from nanostories.grading.groups import Group
 from nanostories.grading.scores import HUMAN
 from nanostories.grading.stories import Story
 from nanostories.results import Table
-from nanostories.statistics import estimate
+from nanostories.statistics import around
 from nanostories.tables import read_user_table
 
 SCORES = ("grammar", "creativity", "consistency", "plot")
@@ -39,7 +39,8 @@ def by_people(groups: Sequence[Group], directory: Path) -> list[Comparison]:
     """A grade belongs to the text that was graded: those of other texts are left out, with a line.
     UserError if a file has one that is not a grade."""
     by_judge = {}
-    for path in sorted(directory.glob("read-*.csv")):
+    files = directory.glob("read-*.csv")
+    for path in sorted(files, key=lambda path: path.stat().st_mtime):  # newer grades count
         for where, cells in read_user_table(path, ("judge", "story", *SCORES)):
             try:
                 scores = {name: checked(name, cells[name]) for name in SCORES if cells[name]}
@@ -56,8 +57,8 @@ def by_people(groups: Sequence[Group], directory: Path) -> list[Comparison]:
         comparisons += [compare(judge, group, scores.get) for group in groups]
         n_gone = len(by_key.keys() - set(keys.values()))
         if n_gone:
-            graded = f"{n_gone} of {len(by_key)} stories that were graded"
-            print(f"{judge}: {graded} are not here, by their texts' checksums, and are left out")
+            gone = f"{n_gone} of {len(by_key)} graded stories are not among those graded now"
+            print(f"{judge}: {gone} (another set, or other texts); their grades are not used")
     return comparisons
 
 
@@ -113,5 +114,6 @@ def rank_correlation(values: Sequence, prompts: Sequence[str]) -> list[float]:
         if len(groups) < 3:
             return [value, math.nan, math.nan]
         without = np.array([np.corrcoef(ranks[:, ~group])[0, 1] for group in groups])
-    found = estimate(len(groups) * value - (len(groups) - 1) * without)
+    error = without.std() * (len(groups) - 1) ** 0.5
+    found = around(value, error, len(groups))
     return [value, *np.clip([found.low, found.high], -1, 1)]

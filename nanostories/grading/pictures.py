@@ -37,7 +37,9 @@ def scores_figure(comparisons: Sequence[Comparison]) -> Figure:
             axes.set_axis_off()
         for axes, score in zip(row, comparison.scores):
             draw_score(axes, comparison, score, names)
-            axes.set_yticks(range(len(names)), names if axes is row[0] else [""] * len(names))
+            axes.set_yticks(range(len(names)), [""] * len(names))
+        labels = [f"{name} (the judge)" if name in comparison.own else name for name in names]
+        row[0].set_yticks(range(len(names)), labels)
         judge = comparison.judge.replace(" (", "\n(", 1)  # "gpt-4o-mini (paper)" in two lines
         row[0].set_ylabel(judge, fontsize=9)
     about = "lines: 95% intervals; dashed: the true endings of the same prompts"

@@ -19,7 +19,7 @@ from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.instruct_headers import MARKER
 from nanostories.files import common_directory
-from nanostories.generation.samples_file import EVAL, read_rows, set_file
+from nanostories.generation.samples_file import EVAL, read_rows, run_of_samples, set_file
 
 # Runs are compared where these are equal.
 SAMPLING_SETTINGS = ("cut", "ask", "temperature", "top_k", "beams", "best_of", "max_new_tokens")
@@ -81,8 +81,7 @@ def writer_of(directory: Path, rows: Sequence[dict]) -> Model | None:
     named = rows[0].get("model") or ""
     if named.startswith(("hf:", "api:")):
         return None
-    above = Path(os.path.relpath(directory.resolve().parent))
-    for place in (directory, above, Path(named)):
+    for place in (run_of_samples(directory), Path(named)):
         if checkpoint_file(place).is_file():
             return open_model(str(place))
     return None
@@ -94,7 +93,7 @@ def warn_of_other_weights(rows: Sequence[dict]) -> list[str]:
     weights = rows[0].get("weights")
     if not weights or not path.is_file() or identity_of_checkpoint(path) == weights:
         return []
-    return [f"stories by other weights than {path} has now: delete them, and sample again"]
+    return [f"sampled before {path} changed: delete these stories, and sample again"]
 
 
 def different_settings(runs: Sequence[Run]) -> list[str]:

@@ -11,8 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from nanostories.results import Table
+
+MARKERS = {"": "o", "at most": "v", "at least": "^"}  # of a best size, by its bound
 
 
 class PowerLaw(NamedTuple):
@@ -125,8 +128,7 @@ def draw(rows: Sequence[dict]) -> Figure:
         loss_axes.plot(*place, "C0o")
         style = dict(xytext=(0, -14), textcoords="offset points", ha="center", size=8)
         loss_axes.annotate(row["variant"], place, **style)
-        filling = "none" if row["bound"] else "full"
-        size_axes.plot(row["training FLOPs"], row["size"], "C0o", fillstyle=filling)
+        size_axes.plot(row["training FLOPs"], row["size"], "C0" + MARKERS[row["bound"]])
     flops = np.array([best[0]["training FLOPs"], best[-1]["training FLOPs"]])
     for axes, name in ((loss_axes, "loss"), (size_axes, "size")):
         if name in laws:
@@ -135,12 +137,15 @@ def draw(rows: Sequence[dict]) -> Figure:
             axes.plot(flops, law.a * flops**law.b, color="black", linewidth=1, label=label)
             axes.legend(fontsize=8)
         axes.set(xscale="log", yscale="log", xlabel="training FLOPs")
-        axes.yaxis.set_minor_formatter(lambda value, _: f"{value:.2g}" if value < 1000 else "")
         axes.margins(0.12)
         axes.grid(alpha=0.3, which="both")
     loss_axes.set(
         ylabel="validation loss (nats per token)",
         title="lowest loss of each budget (width-layers-heads)",
     )
-    size_axes.set(ylabel="parameters", title="best size (hollow: beyond the sizes tried)")
+    loss_axes.yaxis.set_minor_formatter("{x:.2g}")
+    size_axes.set(ylabel="parameters", title="best size (triangle: a bound, left out of the fit)")
+    size_axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    size_axes.yaxis.set_major_formatter(EngFormatter())
+    size_axes.yaxis.set_minor_formatter(NullFormatter())
     return figure

@@ -2,6 +2,7 @@
 of each."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -128,7 +129,34 @@ def test_only_what_all_runs_continue_is_compared():
     assert group.prompts == [f"p{i}" for i in range(3, 9)]
     assert {name: len(own) for name, own in group.sources().items()} == dict(a=12, b=12, c=6)
     (warning,) = Comparison("", group, {}).warnings()
-    assert "more of a, b" in warning
+    assert "a, b" in warning
+
+
+def test_prompts_of_one_true_story_count_once():
+    """As sample.py --ask writes: other instructions for one story have equal true endings."""
+    headers = ("Words: hide", "Words: fox")
+    twice = run("a", [replace(story, instruction=each) for story in STORIES for each in headers])
+    for row, number in zip(twice.rows, np.repeat(np.arange(len(STORIES)), 2)):
+        row["reference"] = f"ending {number}"
+    grades = [{"words": i // 2} for i in range(2 * len(STORIES))]
+    once = [{"words": i} for i in range(len(STORIES))]
+    found = Comparison("", group_of(twice), {"a": grades}).score_table().rows[0]
+    single = Comparison("", group_of(run("a")), {"a": once}).score_table().rows[0]
+    assert found["words"] == single["words"] and found["stories"] == 2 * single["stories"]
+
+
+def test_one_cut_run_does_not_cut_true_endings():
+    """Nor the controls of the others."""
+    long = [replace(story, completion="One two three four.", finished=True) for story in STORIES]
+    short = [replace(story, completion="One", finished=False) for story in STORIES]
+    both = run("a", long, finished=True), run("b", short, finished=False)
+    for each in both:
+        for row in each.rows:
+            row["reference"] = "One two three four five."
+    (group,) = group_runs(both)
+    assert {story.completion for story in group.true_endings()} == {"One two three four five."}
+    (group,) = group_runs(both[1:])
+    assert {story.completion for story in group.true_endings()} == {"One"}
 
 
 def test_every_group_shares_prompts():
@@ -166,19 +194,17 @@ def test_a_grading_that_failed_leaves_its_prompt_out():
     assert "j: 1 gradings failed" in found.warnings()[0]
 
 
-@pytest.mark.parametrize("change, cut_off", [(0, 3), (-1, 3), (1, 3), (1, 7)])
-def test_a_run_beside_true_endings(change, cut_off):
-    """With a warning if a judge that can tell them apart prefers it."""
+@pytest.mark.parametrize("change", [0, -1, 1])
+def test_a_run_beside_true_endings(change):
     controls = dict.fromkeys(SPOILED, []) | {TRUE_ENDING: STORIES, CUT: STORIES}
     grades = {
         "a": [{"grammar": 7 + change + x} for x in (-0.5, 0.5)] * 10,
         TRUE_ENDING: [{"grammar": 7}] * 20,
-        CUT: [{"grammar": cut_off}] * 20,
+        CUT: [{"grammar": 3}] * 20,
     }
     found = Comparison("j", group_of(run("a"), controls=controls), grades)
     assert clear(found) == ({f"a minus {TRUE_ENDING}"} if change else set())
-    is_above = any("above true endings" in line for line in found.warnings())
-    assert is_above == (change > 0 and cut_off < 7)
+    assert not found.warnings()
 
 
 def test_intervals_end_where_the_scale_does():

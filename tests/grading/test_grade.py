@@ -169,7 +169,7 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(graded, api, out, monkeypatch):
         for message in request["messages"]:
             if message["role"] != "assistant":
                 tokens += len(gpt2().encode(message["content"]))
-    assert f"80 requests to {api.url}, about {tokens:,} tokens in" in printed
+    assert f"80 requests to {api.url}, about {tokens:,} input tokens" in printed
 
 
 @pytest.mark.parametrize(

@@ -166,13 +166,13 @@ def test_a_runs_scores_do_not_depend_on_other_runs(out, by_judge, data_dir):
 def test_its_own_stories_are_known_by_weights_and_by_place(out, by_judge):
     judge = load_backend(open_model(str(out / "judge")))
     write_samples(out / "a", 5, 2, weights=judge.identity()["weights"])
-    write_samples(out / "judge" / "step-9", 5, 2, weights="others")
+    write_samples(out / "judge" / "temperature-0.3", 5, 2, weights="others")
     by_judge()
     notes = {}
     for table in load(out / "grades.json").tables:
         notes |= table.notes
     own = [name for name, note in notes.items() if note == OWN_WORDS]
-    assert sorted(own) == ["a", "judge/step-9"]
+    assert sorted(own) == ["a", "judge/temperature-0.3"]
 
 
 def test_one_whose_weights_are_broken(out, grade_py):
@@ -212,7 +212,7 @@ def test_the_best_run_of_each_corpus_reads_the_others_of_that_corpus(out, train,
     for judge, own_groups in default_judges(groups).items():
         chosen[judge] = [[run.name for run in group.runs] for group in own_groups]
     assert chosen == {"lm:out/b": [["a", "b", "b/temperature-0", "c"]], "lm:out/d": [["d"]]}
-    assert capsys.readouterr().out.startswith("published: no run here")
+    assert capsys.readouterr().out.startswith("published: no judge")
 
 
 def test_it_reads_along_with_a_chat_judge(out, train, graded):
@@ -225,4 +225,4 @@ def test_it_reads_along_with_a_chat_judge(out, train, graded):
 def test_where_nothing_was_trained_no_api_is_asked(out, train, graded, api, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", api.url)
     write_samples(out / "published", 3, 1)
-    assert "no run here was trained" in graded(judge=None) and api.requests == []
+    assert "published: no judge" in graded(judge=None) and api.requests == []

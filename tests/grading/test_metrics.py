@@ -55,5 +55,5 @@ def test_stories_by_weights_that_a_run_no_longer_has_are_named(tmp_path):
     row = {"model": str(tmp_path / "a"), "weights": weights}
     assert warn_of_other_weights([row]) == []
     (warning,) = warn_of_other_weights([row | {"weights": "1.5e+02"}])
-    assert "other weights" in warning
+    assert "sample again" in warning
     assert warn_of_other_weights([{"model": "api:x"}]) == []

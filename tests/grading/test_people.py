@@ -3,6 +3,7 @@ careful reading and a random one are told apart; judges that agree are seen to."
 
 import itertools
 import json
+import os
 import random
 import shutil
 from dataclasses import replace
@@ -79,6 +80,17 @@ def test_grades_that_are_none_are_named(groups, tmp_path):
             by_people(groups, tmp_path)
 
 
+def test_a_later_file_counts(groups, tmp_path):
+    """Browsers call a second download read-Mia (1).csv, which sorts before read-Mia.csv."""
+    key = story_key(groups[0].runs[0].stories[0])
+    for i, (name, grade) in enumerate({"read-Mia": 7, "read-Mia (1)": 3}.items()):
+        path = tmp_path / f"{name}.csv"
+        path.write_text(f"{HEADER}\nMia,{key},{grade},,,")
+        os.utime(path, (i, i))
+    (comparison,) = by_people(groups, tmp_path)
+    assert comparison.scores["grammar"]["a"][0] == 3
+
+
 def test_grades_apply_to_the_same_text_alone_and_few_are_shown_as_few(groups, tmp_path, capsys):
     """A story may be written again: the grade of the old one is left out, and a line says so."""
     story = groups[0].runs[0].stories[0]
@@ -88,7 +100,7 @@ def test_grades_apply_to_the_same_text_alone_and_few_are_shown_as_few(groups, tm
     (comparison,) = by_people(groups, tmp_path)
     rows = comparison.score_table().rows
     assert sum(row["stories"] - row["ungraded"] for row in rows) == 1
-    assert "human:Mia: 1 of 2 stories" in capsys.readouterr().out
+    assert "human:Mia: 1 of 2 graded stories" in capsys.readouterr().out
     assert "human:Mia is untested" in comparison.warnings()[0]
 
 
