@@ -60,7 +60,8 @@ def parse_arguments() -> argparse.Namespace:
         "--scale",
         choices=SCALES,
         default="small",
-        help="minutes on built-in stories, an hour on data/real, or hours on a GPU",
+        help="small: minutes, built-in stories; real: about an hour, data/real; published: the"
+        " documents' sizes, hours on a GPU",
     )
     parser.add_argument(
         "--only", nargs="+", metavar="RUN", default=["*"], help="names or patterns, such as '512-*'"
@@ -96,7 +97,11 @@ def parse_arguments() -> argparse.Namespace:
         "--out_dir", type=Path, default=Path("out"), help="results go to OUT_DIR/<experiment>/"
     )
     parser.add_argument(
-        "--memory_limit", type=positive, default=12_000, metavar="MB", help="`memory`: more is oom"
+        "--memory_limit",
+        type=positive,
+        default=12_000,
+        metavar="MB",
+        help="`memory`: more is out of memory",
     )
     parser.add_argument(
         "--prompts",
@@ -148,7 +153,7 @@ def run_experiment(args: argparse.Namespace) -> None:
     listed = choose_runs(experiment, args)
     keys = missing_keys(listed, args)
     if keys and not args.dry_run:
-        raise UserError(f"it asks an API: set {' and '.join(keys)}")
+        raise UserError(f"it calls an API: set the environment variable {' and '.join(keys)}")
     corpora = find_corpora(experiment, listed, args)
     directory = args.out_dir / args.experiment
     if args.scale != "small":
@@ -157,8 +162,8 @@ def run_experiment(args: argparse.Namespace) -> None:
     runs = [run for run in runs if is_wanted(run.config.name, args.only)]
     if listed.variants and not runs:
         raise UserError(
-            f"{args.experiment} has no run that fits --only {' '.join(args.only)} (and --budgets);"
-            " without these, --dry_run lists its runs"
+            f"{args.experiment}: no run matches --only {' '.join(args.only)} (and --budgets);"
+            " --dry_run without these lists its runs"
         )
     if args.dry_run:
         if listed.trains:
@@ -203,7 +208,10 @@ def measure(experiment: Experiment, subjects: Sequence, settings) -> list[str]:
     from nanostories.sweeps import measures, runner
 
     problems = []
-    todo = measures.commands(experiment.measures, subjects, settings)
+    todo = []
+    for command in measures.commands(experiment.measures, subjects, settings):
+        if command not in todo:  # two measures may need the same stories
+            todo.append(command)
     # Stories and grades first: results that are older than stories are made again
     for command in sorted(todo, key=lambda command: command.result is not None):
         if not runner.is_current(command) and runner.call(command.arguments):

@@ -84,6 +84,8 @@ def export_page(model, backend, path: Path, title: str, introduction: str) -> No
         checkpoint = model.checkpoint
         loss = checkpoint["best_val_loss"]
         facts["trained on"] = f"{checkpoint['train_config']['data']}, {checkpoint['step']:,} steps"
+        if checkpoint["train_config"]["start_from"]:
+            facts["began with the weights of"] = checkpoint["train_config"]["start_from"]
         if model.files[0].name == "best.pt":
             facts["validation loss"] = f"{loss:.3f} nats per token, before rounding to 8 bits"
     settings = {"title": title, "introduction": introduction}
@@ -95,10 +97,10 @@ def export_page(model, backend, path: Path, title: str, introduction: str) -> No
     for lesson in lessons:
         for claim in lesson.claims:
             needed = f"{claim.low:.0%} to {claim.high:.0%}"
-            verdict = "holds" if claim.holds else "not where it was tried"
+            verdict = "holds" if claim.holds else "fails wherever it was tried"
             rows.append([lesson.kind, claim.text, f"{claim.measured:.1%}", needed, verdict])
     if rows:
-        print(table_text(["lesson", "claim", "measured", "needed", ""], rows))
+        print(table_text(["lesson", "claim", "measured", "needed", "result"], rows))
     else:
         print("no lessons: no name comes twice in the stories that this model told for them")
     write_bytes(path, content)

@@ -16,6 +16,7 @@ Foreshadowing and Conflict cannot be checked by rules: for these, grade.py asks 
 """
 
 import itertools
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -32,6 +33,7 @@ from nanostories.corpus.word_forms import (
     looks_english,
     uses_word,
 )
+from nanostories.files import common_directory
 from nanostories.generation.samples_file import read_rows, run_of_samples
 from nanostories.results import Table, save
 from nanostories.statistics import estimate
@@ -121,7 +123,8 @@ def values_by_prompt(rows: Sequence[dict]) -> dict[str, dict[str, dict[int, list
         for source, story in stories.items():
             for name, value in found_in(story, row, summaries).items():
                 prompts = values.setdefault(name, {}).setdefault(source, {})
-                prompts.setdefault(row["prompt_index"], []).append(value)
+                # prompts of one true story are not independent (sample.py --ask)
+                prompts.setdefault(row["reference"] or row["prompt_index"], []).append(value)
     return values
 
 
@@ -142,7 +145,7 @@ def shares_figure(measured: Sequence[dict]) -> Figure:
         first_lines.setdefault(row["measure"], i)
     axes.set_yticks(list(first_lines.values()), list(first_lines))
     axes.set(xlim=(-0.03, 1.03), ylim=(len(measured), -1))
-    axes.set_xlabel("share of the prompts, 95% intervals")
+    axes.set_xlabel("share fulfilled, 95% intervals over stories asked for")
     axes.grid(axis="x", alpha=0.3)
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
     return figure
@@ -163,9 +166,9 @@ def main() -> None:
         sets = {}
         for path in paths:
             sets |= stories_under_headers(path)
-        directory = paths[0]
         writers = {run_of_samples(path.parent.parent) for path in sets}
-        if len(paths) > 1 or writers == {directory}:  # runs, not a directory of them
+        directory = Path(os.path.relpath(common_directory(writers)))
+        if len(writers) == 1:
             directory = directory.parent
         measured = []
         for path, rows in sets.items():

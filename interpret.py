@@ -42,7 +42,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_shared("checkpoint", "data", "out")
     text = "text whose first 32 tokens attention is drawn for (default: the first story)"
     parser.add_argument("--text", default="", help=text)
-    patch = "two texts whose last words differ: which activations predict the last word?"
+    patch = (
+        "two texts of equally many tokens whose last tokens differ: which activations of the first"
+        " make the model predict its last one? (activation patching; reads no stories)"
+    )
     parser.add_argument("--patch", nargs=2, metavar="TEXT", default=[], help=patch)
     stories = "validation stories to read (default: 200); a fifth of them to ablate on"
     parser.add_argument("--stories", type=positive, default=200, help=stories)
@@ -135,15 +138,17 @@ def patch_answers(model: Model, backend, texts: Sequence[str], out: Path) -> Non
 
     heads = []
     for (layer, head), share in np.ndenumerate(patching.heads.double()):
-        heads.append({"head": f"{layer}.{head}", "brought back": share})
-    heads.sort(key=lambda row: -row["brought back"])
+        heads.append({"head": f"{layer}.{head}", "share restored": share})
+    heads.sort(key=lambda row: -row["share restored"])
     after_first, after_second = patching.leads
     about = (
         f"The first answer's logit minus the second's is {after_first:+.2f} after the first text,"
-        f" {after_second:+.2f} after the second. Brought back: the share of this distance, if the"
-        " second text is read with the head's output on the first."
+        f" {after_second:+.2f} after the second. Share restored: of this distance, when the head's"
+        " output in the run on the second text is replaced by its output on the first."
     )
-    table = Table("Heads", heads, {"brought back": ".2f"}, about=about, facts={"kind": "patching"})
+    formats = {"share restored": ".2f"}
+    facts = {"kind": "patching"}
+    table = Table("Patched heads", heads, formats, about=about, facts=facts)
     pieces = [pieces_of(backend.tokenizer, ids) for ids in prompts]
     picture = patching_picture(model.label(out), patching, pieces)
     save(out / "patching.json", "interpret.py --patch", [table], (), model.files, picture)
@@ -156,7 +161,9 @@ def validation_stories(model: Model, args) -> list[str]:
     _, stories = load_stories(data, "val")
     texts = list(itertools.islice(stories, args.stories))
     if len(texts) < MIN_STORIES:
-        raise UserError(f"{data}: {len(texts)} --stories to read; {MIN_STORIES} are needed")
+        raise UserError(
+            f"{data}: {len(texts)} validation stories to read (--stories); {MIN_STORIES} are needed"
+        )
     return texts
 
 

@@ -104,7 +104,10 @@ def parse_arguments() -> argparse.Namespace:
         help="limit of the greedy continuations, which end with their sentence (default: 64)",
     )
     parser.add_shared("out", help="directory to write to (default: the one that holds the runs)")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.pairs:
+        args.pairs = args.pairs.resolve()  # as GRAMMAR is
+    return args
 
 
 def find_models(args: argparse.Namespace) -> dict[str, Model]:
@@ -228,7 +231,7 @@ def compare_pairs(args: argparse.Namespace, models: dict[str, Model]) -> tuple:
     tables = pair_tables(pairs, leads)
     stem = "grammar"
     if args.pairs != GRAMMAR:
-        stem = f"grammar-{args.pairs.resolve().stem}"
+        stem = f"grammar-{args.pairs.stem}"
         tables[0].about += f" {ZORRO_CHANGES}"
     write_table(args.out / f"{stem}.csv", rows)
     return stem, tables, pairs_figure(tables[0])

@@ -106,7 +106,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             last_step = state.step if resume else None
             cleanup.enter_context(run_directory.open_run_directory(run, vars(config), last_step))
             print_settings(run, state, ranks)
-            if state.finished and state.fraction_done == 1:
+            if state.finished:
                 steps = f"{state.step:,} of {config.max_steps:,} steps"
                 remedy = "a larger --max_steps, --epochs or --max_minutes continues it"
                 print(f"already finished: {steps}, {state.seconds / 60:.1f} minutes; {remedy}")
@@ -128,7 +128,6 @@ def train_loop(
     state.model.train()
     # At least one step: the bigrams of a short run may have taken all of its time
     done = state.fraction_done if state.step else 0.0
-    state.finished = state.finished and done >= 1  # not if the run was made longer
     while not state.finished and not should_stop():
         lr = learning_rate(state.step, done, config)
         for optimizer in state.optimizers:

@@ -1,5 +1,6 @@
 # Settings shared by the runs of experiments.py at the small and real scales, on two CPU cores. Each
-# list sets the data, the steps, the learning rate and its warm-up.
+# list sets the data, the steps, the learning rate and its warm-up; those here are for train.py by
+# itself.
 data = "builtin"
 block_size = 256  # nearly every built-in story fits
 n_layer = 4

@@ -211,11 +211,14 @@ def read_weights(directory: Path, expected: dict[str, Tensor]) -> dict[str, Tens
         if not HF_MASKS.fullmatch(name):
             weights[name] = weight
     head = weights.pop("lm_head.weight", weights.get("wte.weight"))
-    for name in sorted(weights.keys() | expected.keys()):
-        found = getattr(weights.get(name), "shape", None)
-        asked = getattr(expected.get(name), "shape", None)
+    for name in sorted(weights.keys() ^ expected.keys()):
+        problem = "is missing" if name in expected else "is unknown to model.py"
+        raise UserError(f"{path}: {name} {problem}")
+    for name in sorted(expected):
+        found = list(weights[name].shape)
+        asked = list(expected[name].shape)
         if found != asked:
-            raise UserError(f"{path}: {name} is {found}, but config.json asks for {asked}")
+            raise UserError(f"{path}: {name} has shape {found}; config.json asks for {asked}")
     if not torch.equal(head.float(), weights["wte.weight"].float()):
         raise UserError(f"{path}: lm_head.weight differs from wte.weight, but model.py ties them")
     return weights

@@ -111,8 +111,10 @@ def open_run(path: Path) -> Model:
 
 
 def run_paths(run: Path, checkpoint: str) -> list[Path]:
-    if checkpoint == "best" or not run.is_dir():
+    if checkpoint == "best":
         return [run]
+    if not run.is_dir():
+        raise UserError(f"--checkpoint {checkpoint}: {run} is not the directory of a run")
     if checkpoint == "last":
         return [run / "ckpt.pt"]
     kept = kept_checkpoints(run)

@@ -34,15 +34,16 @@ class Patching:
 @torch.no_grad()
 def patch(model: GPTNeo, texts: torch.Tensor) -> Patching:
     """texts (2, T + 1): the prompts, each with its answer at the end. UserError if the model hardly
-    tells them apart."""
+    favors each text's own."""
     prompts = texts[:, :-1]
     logits, cache = run_with_cache(model, prompts)
     first, second = lead(logits, texts).tolist()
     if first - second < FEW_LOGITS:
         raise UserError(
             f"--patch: the first answer's logit is {first:+.2f} above the second's after the first"
-            f" text, {second:+.2f} after the second: the model hardly tells these texts apart;"
-            " choose texts that end in different answers, and differ in a word before"
+            f" text, {second:+.2f} after the second: the model does not favor each text's own"
+            f" answer by {FEW_LOGITS} logits in all; choose texts whose last tokens differ, and"
+            " follow from a word before"
         )
 
     def brought_back(name: str, dim: int) -> torch.Tensor:

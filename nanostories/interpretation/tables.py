@@ -11,15 +11,15 @@ from nanostories.results import Table
 
 SHOWN_HEADS = 10
 FORMATS = {
-    "its share": ".2f",
-    "if uniform": ".2f",
-    "copies": ".2f",
+    "attention share": ".2f",
+    "share if uniform": ".2f",
+    "copying": ".2f",
     "activation": ".1f",
     "loss increase": "+.4f",
 }
 NOTES = {
-    "positional": "the role is a place",
-    "semantic": "the role is a content",
+    "positional": "it looks at a place: itself, the previous token, the beginning",
+    "semantic": "it looks at a content: a repeated token, a kind of word, the subject, …",
     "copying": "where it looks at a single token, in at least"
     f" {COPYING:.0%} of cases it is among the {LIKELIEST} that it makes likeliest",
     "correlation above 0.5": "of attention and distance: positional by another criterion",
@@ -46,10 +46,10 @@ def shown(head: dict) -> dict:
     return {
         "head": f"{head['layer']}.{head['head']}",
         "role": head["role"],
-        "its share": head.get(column),
-        "if uniform": head.get(f"{column}_uniform"),
-        "copies": head["copies"],
-        "makes likelier": head["writes"],
+        "attention share": head.get(column),
+        "share if uniform": head.get(f"{column}_uniform"),
+        "copying": head["copies"],
+        "promotes": head["writes"],
         "mostly": head["writes_kind"],
         "loss increase": [head[name] for name in INCREASE],
     }

@@ -71,8 +71,13 @@ def token_kinds(stories: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray
         function_words = ALL_FUNCTION_WORDS
     kinds_of_stories = []
     for story in stories:
-        pieces = pieces_of(tokenizer, tokenizer.encode(story))
-        kinds = kinds_of_pieces(pieces, names, function_words)
+        ids = tokenizer.encode(story)
+        kinds = kinds_of_pieces(pieces_of(tokenizer, ids), names, function_words)
+        for i in reversed(range(len(ids) - 1)):
+            if tokenizer.decode_bytes([ids[i + 1]])[0] & 0xC0 == 0x80:  # it ends a character
+                kinds[i] = kinds[i + 1]
+                if kinds[i] not in ("punctuation", "quotation mark"):
+                    kinds[i + 1] = "inside of a word"
         kinds_of_stories.append(np.array([*kinds, "end of the story"]))
     return kinds_of_stories
 
@@ -120,11 +125,11 @@ def loss_tables(kinds: list[np.ndarray], losses: dict[str, list[np.ndarray]]) ->
     gains = {}
     for before, after in itertools.pairwise(losses):
         differences = [b - a for b, a in zip(losses[before], losses[after])]
-        gains[f"{before} - {after}"] = differences
+        gains[f"{before} minus {after}"] = differences
     bins = np.array(POSITIONS)
     positions = [bins[np.digitize(np.arange(length), BINS) - 1] for length in lengths]
     tables = []
-    for title, series in (("Loss", losses), ("Difference of the losses", gains)):
+    for title, series in (("Loss", losses), ("Difference of losses", gains)):
         if series:
             tables.append(table_by(f"{title} by kind of token", kinds, TOKEN_KINDS, series))
             tables.append(table_by(f"{title} along the story", positions, POSITIONS, series))

@@ -14,10 +14,11 @@ from nanostories.checkpoints.checkpoint import identity_of_checkpoint
 from nanostories.generation.samples_file import EVAL, read_rows, run_of_samples
 from nanostories.grading.scores import TRUE_ENDING
 from nanostories.pages.result_files import ResultFiles
-from nanostories.pages.runs import part_done, run_row
+from nanostories.pages.runs import run_row
 from nanostories.pages.stories import side_by_side, story_column
 from nanostories.results import Cell, Result, Table, table_html
 from nanostories.training.curves import read_curve
+from nanostories.training.run_directory import percent_trained
 
 FORMATS = {
     "bits per byte": ".3f",
@@ -47,8 +48,9 @@ def overview_section(files: ResultFiles) -> str:
     for path, log in files.contents("log.csv", read_curve).items():
         row = run_row(files.label(path.parent), log, {})
         rows[path.parent] = row
-        if part_done(log):
-            notes[row["run"], "bits per byte"] = part_done(log)
+        note = percent_trained(log[-1]["done"])
+        if note:
+            notes[row["run"], "bits per byte"] = note
     stories = {}
     for path, samples in files.contents("samples/eval.jsonl", read_rows).items():
         directory = path.parent.parent

@@ -13,6 +13,7 @@ from nanostories.pages.html import image
 from nanostories.pages.result_files import ResultFiles
 from nanostories.results import Result, Table, to_html
 from nanostories.training.curves import loss_figure, read_curve
+from nanostories.training.run_directory import percent_trained
 
 FORMATS = {"minutes": ".1f", "tokens/s": ",.0f", "validation loss": ".3f", "bits per byte": ".3f"}
 ABOUT = (
@@ -36,7 +37,7 @@ def runs_section(files: ResultFiles) -> str:
         logs[run] = log
         data[run] = facts.get("data", "")
         rows.append(run_row(run, log, facts))
-        remarks = [part_done(log)]
+        remarks = [percent_trained(log[-1]["done"])]
         if facts.get("start_from"):
             remarks.append(f"began with the weights of {facts['start_from']}")
         if any(remarks):
@@ -45,12 +46,6 @@ def runs_section(files: ResultFiles) -> str:
         return ""
     result = Result("train.py", [Table("Training", rows, FORMATS, notes, ABOUT)], [], {})
     return to_html(result) + image(svg_bytes(loss_figure(logs, data)), "loss curves")
-
-
-def part_done(log: list[dict]) -> str:
-    """ "" for a finished run"""
-    done = log[-1]["done"]
-    return f"{done:.0%} of its training is done" if done < 1 else ""
 
 
 def run_facts(checkpoint: Path) -> dict:

@@ -31,13 +31,6 @@ from nanostories.training.config import TrainConfig
 STORIES = 500  # at most
 WINDOW = 256  # tokens
 TIMED = 4  # stories with the same beginning, written one at a time
-FORMATS = {
-    "width": "d",
-    "layers": "d",
-    "heads": "d",
-    "parameters": ",",
-    "training FLOPs": ".2e",
-}
 
 
 def measure(model: Model, data: Path) -> dict[str, Cell]:
@@ -123,7 +116,7 @@ def main() -> None:
     with one_line_errors("nanostories.sweeps.bits_per_byte", interrupted="nothing was written"):
         model = open_model(args.model)
         cells = {"run": model.label(args.out.parent)} | measure(model, args.data)
-        formats = dict.fromkeys(cells, ".3f") | FORMATS
+        formats = {"training FLOPs": ".2e"}
         facts = {"kind": "bits per byte"}
         table = Table("Bits per byte", [cells], formats, facts=facts)
         save(args.out, "bits_per_byte", [table], sources=model.files)

@@ -4,7 +4,7 @@ The measures of a list: the commands that make them, and their cells in the list
 >>> for command in commands(["scores", "probes"], subjects, settings):
 ...     print(command.result, command.arguments)
 >>> next(read_cells(["probes"], subjects[0], settings))
-('facts right', [0.612, 0.52, 0.697], '')
+('facts right', [0.612, 0.52, 0.697], '.1%', '')
 
 A command writes a result (nanostories/results.py); each reader takes the rows of one kind of table
 whose first cell names the subject.
@@ -70,7 +70,8 @@ class Command(NamedTuple):
 
 Subjects = Sequence[Subject]
 Commands = Iterator[Command]
-Cells = Iterator[tuple[str, Cell, str]]  # a column, its cell, and why not to believe it, or ""
+# A column, its cell, its format, and why not to believe it, or ""
+Cells = Iterator[tuple[str, Cell, str, str]]
 Rows = Iterator[tuple[dict[str, Cell], Table, str]]  # a row, its table, and as of part_of
 
 
@@ -122,9 +123,9 @@ def read_scores(subject: Subject, settings: Settings) -> Cells:
         path = settings.directory / f"{result_name('grades', set_name)}.json"
         for row, table, part in read_rows(path, "scores", subject.name):
             judge = table.facts["judge"]
-            for score, cell, note in cells_of(row, table):
+            for score, *others in cells_of(row, table):
                 if judge and score not in ("stories", "ungraded"):
-                    yield f"{score} by {judge}{part}", cell, note
+                    yield f"{score} by {judge}{part}", *others
 
 
 # ---- Prompts with known answers ----
@@ -142,11 +143,12 @@ def probes(subjects: Subjects, settings: Settings) -> Commands:
 
 def read_answers(subject: Subject, settings: Settings) -> Cells:
     label = subject.model.label(settings.directory)
-    for row, table, _ in read_rows(settings.directory / "probe.json", "shares", label):
-        for name, cell, note in cells_of(row, table):
-            yield f"{name} right", cell, note
+    for row, table, part in read_rows(settings.directory / "probe.json", "shares", label):
+        if not part:  # "": not those of a checkpoint that it kept
+            for name, *others in cells_of(row, table):
+                yield f"{name} right", *others
     for row, _, _ in read_rows(settings.directory / "grammar.json", "pairs", "all"):
-        yield "grammar pairs right", row.get(label), ""  # an API model has none
+        yield "grammar pairs right", row.get(label), ".1%", ""  # an API model has none
 
 
 # ---- Instructions ----
@@ -173,7 +175,7 @@ def read_instructions(subject: Subject, settings: Settings) -> Cells:
         part = part_of(subject.name, writer)
         is_shown = measure.endswith("and nearest") or measure in shown
         if part is not None and set_name in (EVAL, UNSEEN) and is_shown:
-            yield f"{measure}{part}", row["share"], ""
+            yield f"{measure}{part}", row["share"], ".1%", ""
 
 
 # ---- Memorization ----
@@ -192,7 +194,7 @@ def read_copies(subject: Subject, settings: Settings) -> Cells:
     path = settings.directory / "rouge.json"
     for cut in CUTS:
         for row, _, part in read_rows(path, "metrics", f"cut-{cut}/{subject.name}"):
-            yield f"{row['metric']} ({float(cut):.0%} shown{part})", row["completions"], ""
+            yield f"{row['metric']} ({float(cut):.0%} shown{part})", row["completions"], "", ""
 
 
 # ---- Heads and neurons; size, bits per byte, seconds; memory ----
@@ -207,7 +209,7 @@ def interpretation(subjects: Subjects, settings: Settings) -> Commands:
 def read_neurons(subject: Subject, settings: Settings) -> Cells:
     for row, _, _ in read_rows(subject.directory / "interpret.json", "neurons"):
         if row["neurons"] is not None:  # not the one of the largest activation
-            yield f"{row['kind']} neurons (%)", row["neurons (%)"], ""
+            yield f"{row['kind']} neurons (%)", row["neurons (%)"], "", ""
 
 
 def bits_per_byte(subjects: Subjects, settings: Settings) -> Commands:
@@ -289,4 +291,4 @@ def cells_of(row: dict[str, Cell], table: Table) -> Cells:
     name = next(iter(row.values()))
     note = f"{name}: {table.notes[name]}" if name in table.notes else ""
     for column in list(row)[1:]:
-        yield column, row[column], table.notes.get(column, note)
+        yield column, row[column], table.formats.get(column, ""), table.notes.get(column, note)

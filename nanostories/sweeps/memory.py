@@ -71,10 +71,9 @@ def main() -> None:
     row = {"run": config.name}
     for batch in BATCHES:
         mb = peak(config, int(vocab_size), kind, batch)
-        row[f"MB, batch {batch}, {kind}"] = mb if mb <= int(limit) else "oom"
-    formats = dict.fromkeys(row, ",.0f")
+        row[f"MB, batch {batch}, {kind}"] = round(mb) if mb <= int(limit) else "oom"
     facts = {"kind": "memory"}
-    save(Path(out), "memory", [Table("Memory of a training step", [row], formats, facts=facts)])
+    save(Path(out), "memory", [Table("Memory of a training step", [row], facts=facts)])
 
 
 def limit_memory(mb: int) -> None:

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from nanostories.interpretation.neurons import PEAKS
 from nanostories.results import Table
 from nanostories.sweeps.measures import Subject
 from nanostories.tables import read_table
-
-SHOWN = 5  # tokens of the largest activations
 
 
 def draw(subjects: Sequence[Subject]) -> Figure:
@@ -45,7 +44,7 @@ def examples(subjects: Sequence[Subject]) -> Table:
     for subject in subjects:
         for part, file in (("MLP", "neurons.csv"), ("residual stream", "residual.csv")):
             for row in choose(read_table(subject.directory / file)):
-                tokens = [repr(row[f"token_{i}"]) for i in range(1, SHOWN + 1)]
+                tokens = [repr(row[f"token_{rank}"]) for rank in PEAKS]
                 found.append(
                     {
                         "run": subject.name,
@@ -65,5 +64,7 @@ def choose(rows: list[dict]) -> list[dict]:
     last = int(rows[-1]["layer"])
     chosen = []
     for layer, n in ((last, 2), (last - 1, 2), (last // 2, 1)):
-        chosen += [row for row in rows if int(row["layer"]) == layer][:n]
-    return [*chosen, max(rows, key=lambda row: float(row["activation_1"]))]
+        of_layer = [row for row in rows if int(row["layer"]) == layer][:n]
+        chosen += [row for row in of_layer if row not in chosen]  # of one or two layers
+    largest = max(rows, key=lambda row: float(row["activation_1"]))
+    return [*[row for row in chosen if row is not largest], largest]

@@ -42,7 +42,6 @@ FACTS = {
 LABELS = {"n_embd": "width", "n_layer": "layers", "n_head": "heads", "label": ""}
 SIZES = ("parameters", "training FLOPs")
 SHAPES = ("width", "layers", "heads", *SIZES)  # columns that are no results
-SHARES = (" right", ": each", "nearest", "verbatim")  # how the names of shares end
 PANELS_ACROSS = 6
 
 
@@ -53,18 +52,18 @@ def show(
     directory = settings.directory
     rows = []
     notes = {}
-    measured = {}  # the columns that were measured, in order
+    measured = {}  # the columns that were measured, in order, and their formats
     for subject in subjects:
         row = facts_of(subject)
         rows.append(row)
-        for column, cell, note in read_cells(experiment.measures, subject, settings):
-            measured[column] = None
+        for column, cell, form, note in read_cells(experiment.measures, subject, settings):
+            measured[column] = form
             row[column] = cell
             if note:
                 notes[column] = note
     write_table(directory / "experiment.csv", [flat(row) for row in rows])
     about = f"{experiment.shows}. In brackets: 95% intervals, over seeds where there are some."
-    tables = [Table(name, mean_rows(rows, measured), formats_of(measured), notes, about)]
+    tables = [Table(name, mean_rows(rows, measured), FACTS | measured, notes, about)]
     figure = None
     if experiment.picture == "law":
         tables += scaling_law.tables(rows)
@@ -129,9 +128,9 @@ def flat(row: dict[str, Cell]) -> dict:
     return cells
 
 
-def mean_rows(rows: Sequence[dict], measured: Iterable[str]) -> list[dict[str, Cell]]:
+def mean_rows(rows: Sequence[dict], measured: dict[str, str]) -> list[dict[str, Cell]]:
     """A row for each variant: means over its seeds, with their intervals; of a single run, its own
-    cells. Facts in which all runs agree are left out."""
+    cells. Facts in which all runs agree are left out. measured: {column: its format}"""
     columns = []
     for name in FACTS:
         values = {row.get(name) for row in rows}
@@ -146,7 +145,7 @@ def mean_rows(rows: Sequence[dict], measured: Iterable[str]) -> list[dict[str, C
         cells = {"run": label}
         for column in columns:
             cell = mean_cell([row.get(column) for row in its_rows])
-            if column.endswith(SHARES) and isinstance(cell, list):
+            if measured.get(column, "").endswith("%") and isinstance(cell, list):
                 cell = [cell[0], *np.clip(np.array(cell[1:], dtype=float), 0, 1)]
             cells[column] = cell
         found.append(cells)
@@ -159,7 +158,7 @@ def mean_cell(cells: Sequence[Cell]) -> Cell:
         return texts[0]  # such as "oom", if only for one seed
     known = [cell for cell in cells if cell is not None]
     values = [value_of(cell) for cell in known]
-    if len(set(values)) > 1:
+    if len(set(values)) > 1 or (len(values) > 1 and isinstance(known[0], list)):
         return estimate(np.array(values)).cell
     return known[0] if known else None
 
@@ -169,11 +168,6 @@ def value_of(cell: Cell) -> float | None:
     if isinstance(cell, list):
         cell = cell[0]
     return None if isinstance(cell, str) else cell
-
-
-def formats_of(columns: Iterable[str]) -> dict[str, str]:
-    shares = {name: ".1%" for name in columns if name.endswith(SHARES)}
-    return FACTS | shares
 
 
 # ---- The picture ----
@@ -265,11 +259,11 @@ def draw_line(axes: Axes, points: dict, x_name: str, color: str, label: str) -> 
 
 def series_of(row: dict, rows: Sequence[dict], x_name: str) -> list[str]:
     """The line of a row: the settings, beside the x-axis, in which the runs differ; of the kept
-    checkpoints of an existing run, its name."""
+    checkpoints of an existing run, its name; of another existing run, its own."""
     if x_name == "label" or x_name in SIZES:
         return []
     if "variant" not in row:
-        return [row["run"].rpartition("/")[0]]
+        return [row["run"].rpartition("/")[0] or row["run"]]
     parts = []
     for name in SETTINGS:
         values = {other.get(name) for other in rows if "variant" in other}

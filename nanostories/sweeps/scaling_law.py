@@ -102,13 +102,13 @@ def tables(rows: Sequence[dict]) -> list[Table]:
                 "its parameters": row["parameters"],
                 "its loss": row["loss"],
                 "best size": f"{row['bound']} {row['size']:,.0f}".strip(),
-                "fitted among": f"{row['n_layer']} layers",
+                "compared among": f"{row['n_layer']} layers",
             }
         )
     laws = []
     for name, law in fit_laws(best).items():
         exponent = [law.b, law.low, law.high]
-        laws.append({"law of": name, "factor": law.a, "exponent of FLOPs": exponent})
+        laws.append({"fit of": name, "factor": law.a, "exponent of FLOPs": exponent})
     about = "A law of the size needs four budgets whose best model is neither the smallest nor the"
     about += " largest of its depth."
     formats = {"its loss": ".3f", "factor": ".4g", "exponent of FLOPs": ".4f"}

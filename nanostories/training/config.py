@@ -22,7 +22,7 @@ SHORTER = 4  # short windows are a quarter as long, and four times as many
 # 20 epochs in its discussion 8, which is 9.4 billion tokens) and grad_clip are ours.
 @dataclass
 class TrainConfig:
-    name: str = "run"  # default: that of the config file; with another --data, also of the corpus
+    name: str = "run"  # default: the config files' names; with another --data, also the corpus's
     out_dir: str = "out"  # the run is written to out_dir/name
     seed: int = 0  # for the initial weights, the data order and dropout
     # weights and shape of a run, a checkpoint, or hf:ID (GPT-Neo, GPT-2), in place of initial ones,
@@ -33,7 +33,8 @@ class TrainConfig:
     data_dir: str = "data"
     align_stories: bool = False  # begin windows with stories; else cut text every block_size tokens
     attend_within_story: bool = False  # a token sees its own story alone; positions restart at 0
-    short_window_steps: int = 0  # first steps, of four times as many windows, a quarter as long
+    # the first steps that read four times as many windows, of block_size / 4 tokens; 0: none
+    short_window_steps: int = 0
     loss_on: Literal["all", "story"] = "all"  # story: headers are read, but are not targets
     # model
     architecture: Literal["gptneo", "gpt2", "compressor"] = "gptneo"  # see nanostories/variants/
@@ -47,7 +48,7 @@ class TrainConfig:
     copy_init: float = 0.0  # strength of heads that start as copiers: GPTNeo.init_copying
     # length: an optimizer step reads batch_size * grad_accum_steps windows of block_size tokens
     batch_size: int = 80  # windows in one forward pass; lower it if memory runs out
-    grad_accum_steps: int = 16
+    grad_accum_steps: int = 16  # forward passes in an optimizer step, of all processes together
     max_steps: int = 10_000
     epochs: float = 0.0  # if above 0, max_steps is computed: passes over the training windows
     # if above 0, stop after so many minutes of training, earlier parts of a resumed run included
@@ -68,13 +69,14 @@ class TrainConfig:
     # log and checkpoints
     log_interval: int = 10  # steps
     eval_interval: int = 250  # steps; the checkpoint is saved then, too
-    keep_checkpoints: int = 0  # keep the weights this many times, evenly spread, the end included
+    keep_checkpoints: int = 0  # save the weights at so many evenly spaced points, the end the last
     eval_tokens: int = 500_000  # from the start of the validation split
     # machine
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"  # for matrix products
-    compile: bool = True  # if a compiler is found
-    cuda_graphs: bool = False  # on a GPU: launch a compiled micro-batch at once; never run yet
+    compile: bool = True  # with torch.compile, where it works
+    # on a GPU: launch a compiled micro-batch at once; experimental, never run on a GPU
+    cuda_graphs: bool = False
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -132,15 +134,17 @@ def check_value(field: dataclasses.Field, value) -> None:
     low = 1 if field.type is int and field.default else 0
     high = AT_MOST.get(field.name, 2**63 - 1)
     if not low <= value <= high:  # also rejects NaN
-        raise UserError(f"{field.name} must be between {low} and {high}, not {value}")
+        bounds = f"between {low} and {high}" if field.name in AT_MOST else f"{low} or more"
+        raise UserError(f"{field.name} must be {bounds}, not {value}")
 
 
 # ---- Config files and the command line ----
 def parse_setting(name: str, text: str, place: str) -> object:
     """The value of a setting. place: where it stands, for messages."""
     if name not in DEFAULTS:
-        similar = difflib.get_close_matches(name, DEFAULTS, n=1) or ["--help"]
-        raise UserError(f"{place}: unknown setting {name!r}; see {similar[0]}")
+        similar = difflib.get_close_matches(name, DEFAULTS, n=1)
+        remedy = f"did you mean {similar[0]}?" if similar else "see --help"
+        raise UserError(f"{place}: unknown setting {name!r}; {remedy}")
     kind = type(DEFAULTS[name])
     try:
         return {"True": True, "False": False}[text] if kind is bool else kind(text)
@@ -209,6 +213,8 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
             paths.append(Path(arg))
         elif name in DEFAULTS and not equals:
             raise UserError(f"{arg}: needs a value, as {arg}=VALUE")
+        elif name == "resume" and equals:
+            raise UserError(f"{arg}: takes no value; to continue a run: --resume {text}")
         elif arg != "--resume":
             given[name] = parse_setting(name, text, arg)
     if not paths:

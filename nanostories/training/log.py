@@ -29,6 +29,7 @@ class TrainingLog:
         self.uncounted_steps = {state.step, self.config.short_window_steps}
         self.peak_flops = peak_flops(state.device, state.dtype)
         self.timed_steps = 0  # since the last row
+        self.step_seconds = None  # in the last row; None if that had only a step that compiled
         self.seconds_at_last_row = state.seconds
         self.bar = tqdm(
             total=1.0,
@@ -76,9 +77,10 @@ class TrainingLog:
         }
         for name, value in losses.items():
             row[name] = f"{value:.5f}"
+        self.step_seconds = None
         if self.timed_steps:
-            step_seconds = (state.seconds - self.seconds_at_last_row) / self.timed_steps
-            tokens_per_s = self.config.tokens_per_step / step_seconds
+            self.step_seconds = (state.seconds - self.seconds_at_last_row) / self.timed_steps
+            tokens_per_s = self.config.tokens_per_step / self.step_seconds
             row["tokens_per_s"] = f"{tokens_per_s:.0f}"
             if self.peak_flops and state.step > self.config.short_window_steps:
                 flops_per_s = tokens_per_s * state.model.flops_per_token(self.config.block_size)
@@ -95,9 +97,11 @@ class TrainingLog:
     def show(self, row: dict[str, str]) -> None:
         """Prints a row: those of evaluations, and the first, which tells how long it will take."""
         shown = [f"{name} {row[name]}" for name in SHOWN if name in row]
-        if self.state.seconds:  # 0 if only a step that compiled was taken
-            seconds_left = self.state.seconds * (1 / self.state.fraction_done - 1)
-            shown.append(f"{tqdm.format_interval(seconds_left)} to go")
+        if self.step_seconds is not None:
+            seconds_left = (self.config.max_steps - self.state.step) * self.step_seconds
+            if self.config.max_minutes:
+                seconds_left = min(seconds_left, 60 * self.config.max_minutes - self.state.seconds)
+            shown.append(f"{tqdm.format_interval(max(0, seconds_left))} to go")
         self.bar.write(", ".join(shown))
 
 
@@ -128,5 +132,5 @@ def print_settings(run: Path, state: TrainingState, ranks: Ranks) -> None:
     print(f"{run}:", ", ".join(f"{name} {value}" for name, value in facts.items()))
     n_free = free_cores()
     if state.device.type == "cpu" and n_free < torch.get_num_threads():
-        threads = f"OMP_NUM_THREADS={n_free}"
-        print(f"Other programs are using the CPU: {threads} is often many times faster")
+        remedy = f"stop, and run it again with OMP_NUM_THREADS={n_free}"
+        print(f"Other programs are using the CPU; fewer threads may be much faster: {remedy}")

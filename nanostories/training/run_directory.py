@@ -3,6 +3,7 @@ atomically."""
 
 import contextlib
 import csv
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -49,14 +50,17 @@ def read_log(path: Path) -> list[dict]:
         return list(csv.DictReader(line for line in file if line.endswith("\n")))
 
 
+def percent_trained(done: float) -> str:
+    """ "12% trained", rounded down; "" for a finished run. done: a fraction"""
+    return f"{math.floor(100 * done)}% trained" if done < 1 else ""
+
+
 def partly_trained(run: Path) -> str:
-    """ " (12% trained)", a note on a run that was stopped or goes on; "" for a finished one, or a
-    kept checkpoint."""
+    """A note on a run that was stopped or goes on; "" for a finished one, or a kept checkpoint."""
     if run.match("step-[0-9]*") or not (run / "log.csv").exists():
         return ""
     rows = read_log(run / "log.csv")
-    done = float(rows[-1]["done"]) if rows else 0.0
-    return f" ({done:.0%} trained)" if done < 1 else ""
+    return percent_trained(float(rows[-1]["done"]) if rows else 0.0)
 
 
 def warn_of_partly_trained(runs: Mapping[str, Path]) -> list[str]:
@@ -65,7 +69,7 @@ def warn_of_partly_trained(runs: Mapping[str, Path]) -> list[str]:
     for name, directory in runs.items():
         note = partly_trained(directory)
         if note:
-            warnings.append(f"{name}{note}: stopped, or still being trained")
+            warnings.append(f"{name} ({note}): stopped, or still being trained")
     return warnings
 
 

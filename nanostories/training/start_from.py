@@ -16,7 +16,8 @@ from nanostories.variants import MODELS
 # for too little memory.
 RESUME_MAY_CHANGE = set(
     "name out_dir data data_dir max_steps epochs max_minutes learning_rate dtype batch_size"
-    " grad_accum_steps log_interval eval_interval keep_checkpoints device compile".split()
+    " grad_accum_steps log_interval eval_interval keep_checkpoints device compile"
+    " cuda_graphs".split()
 )
 
 
@@ -38,14 +39,18 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, TrainConfig]:
             raise UserError(f"{path}: {problem}; it cannot be resumed with {shown}={now!r}")
     minutes = checkpoint["seconds"] / 60
     if config.max_minutes != trained.max_minutes and 0 < config.max_minutes <= minutes:
-        problem = f"has {minutes:.1f} minutes, which --max_minutes counts, too"
-        raise UserError(f"{path}: {problem}; give it more")
+        problem = f"was trained for {minutes:.1f} minutes, which --max_minutes counts, too"
+        raise UserError(f"{path}: {problem}; set it higher")
     return checkpoint, config
 
 
 def load_source(config: TrainConfig) -> tuple[dict, TrainConfig]:
     """The weights and the vocabulary of what config.start_from names, as in a checkpoint, and the
     config with that shape."""
+    run = Path(config.out_dir, config.name).resolve()
+    if Path(config.start_from).resolve().is_relative_to(run):
+        problem = "the new run would take its place"
+        raise UserError(f"start_from={config.start_from}: {problem}; give it another --name")
     model, tokenizer = load_model(config.start_from)
     is_gpt2 = model.config.qkv_bias
     if model.config.scale_attention != is_gpt2:

@@ -115,5 +115,6 @@ class TrainingState:
         self.sums += torch.tensor(checkpoint["sums"], device=self.device)
         self.step = checkpoint["step"]
         self.seconds = checkpoint["seconds"]
-        self.finished = checkpoint["finished"]
+        # not if the run was made longer
+        self.finished = checkpoint["finished"] and self.fraction_done == 1
         self.best_val_loss = checkpoint["best_val_loss"]

@@ -1,6 +1,6 @@
 """
-The contrastive objective of one reproduction of the paper: a story should be likelier than the same
-story with its sentences shuffled.
+The contrastive objective of the IIIT reproduction (B in docs/reproduce.md): a story should be
+likelier than the same story with its sentences shuffled.
 
     loss = L_n + alpha / (L_c + 0.01)
 
@@ -85,9 +85,9 @@ def with_contrast(loss_of: Loss, ends: Tensor, end_of_text: int, alpha: float) -
 
     def contrastive_loss(inputs: Tensor, targets: Tensor) -> Tensor:
         loss = loss_of(inputs, targets)
-        # A window may reach past the end of the corpus, where targets are -100.
-        last = targets[:, -1:].where(targets[:, -1:] >= 0, end_of_text)
-        tokens = torch.cat([inputs, last], dim=1)  # (B, T + 1)
+        # A window may reach past the end of the corpus, where targets are -100: empty stories there
+        following = targets.where(targets >= 0, end_of_text)
+        tokens = torch.cat([inputs[:, :1], following], dim=1)  # (B, T + 1)
         shuffled = shuffle_sentences(tokens, ends, end_of_text)
         inputs, targets = draw_stories(shuffled, end_of_text, n_shuffled(len(tokens)))
         penalty = alpha / (loss_of(inputs, targets) + 0.01)

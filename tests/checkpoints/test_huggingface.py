@@ -153,7 +153,7 @@ def test_weights_that_do_not_fit(parts, tmp_path):
         assert message.startswith(f"model.safetensors: {name.removeprefix('transformer.')} ")
     missing = dict(weights)
     del missing["transformer.h.0.ln_1.bias"]
-    assert "h.0.ln_1.bias is None" in refusal(save(tmp_path / "x", config, missing))
+    assert "h.0.ln_1.bias is missing" in refusal(save(tmp_path / "x", config, missing))
     path = tmp_path / "x" / "model.safetensors"
     path.write_bytes(safetensors.torch.save(weights)[:-1])
     assert "not a readable weights file" in refusal(tmp_path / "x")

@@ -32,6 +32,17 @@ def test_kinds_of_a_story_s_tokens():
     assert found == EXPECTED.strip().replace("\n", " | ").split(" | ")
 
 
+def test_the_bytes_of_a_character_are_of_one_kind():
+    tokenizer = gpt2()
+    (kinds,) = token_kinds(["Tom sat. “No”"], tokenizer)  # each mark is two tokens
+    assert kinds.tolist().count("quotation mark") == 4
+    (kinds,) = token_kinds(["कुत्ता दौड़ा।"], tokenizer)
+    first, *others = kinds[:-1]
+    assert first == "beginning of a sentence"
+    assert {"inside of a word", "content word, first"} <= set(others)
+    assert others.count("content word, first") == 1
+
+
 def test_without_english_lists_all_words_are_alike():
     texts = ["Der Hund sah den Mann. Dann lief der Hund weg."]
     kinds = token_kinds(texts, gpt2())
@@ -58,7 +69,7 @@ def test_kinds_and_positions_sum_to_the_mean_loss(instruct_data_dir, tmp_path, c
             assert total == pytest.approx(whole[column][0], abs=1e-6)
             assert sum(row[f"{column}, share"] for row in parts) == pytest.approx(1)
     losses, _, gains, _ = (table.rows[-1] for table in tables)
-    assert gains["a - b"][0] == pytest.approx(losses["a"][0] - losses["b"][0], abs=1e-9)
+    assert gains["a minus b"][0] == pytest.approx(losses["a"][0] - losses["b"][0], abs=1e-9)
 
 
 SHADES = """[...document.querySelector(".shaded").children].map((token) => {

@@ -232,8 +232,8 @@ def test_the_runs_are_those_of_their_logs(out):
     parameters = f"{random_model().num_params():,}"
     expected = ["a", "tiny", "3", "32", parameters, "40,000", "4.0", "120", "0.625", "0.062"]
     assert first == expected and second[0].startswith("b ") and len(head) == len(first)
-    assert "50% of its training is done; began with the weights of out/old" in section
-    assert "b (bits per byte): 50% of its training is done" in overview(out)[0]
+    assert "50% trained; began with the weights of out/old" in section
+    assert "b (bits per byte): 50% trained" in overview(out)[0]
     (out / "b" / "best.pt").unlink()  # stopped before its first validation
     second = table_of(sections(out)["Runs"])[2]
     assert second[1:6] == ["", "–", "–", "–", "20,000"]

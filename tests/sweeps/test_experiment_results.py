@@ -78,13 +78,14 @@ def test_the_table_has_logs_probes_and_judges(tmp_path):
     subjects.append(Subject("api:x", open_model("api:x"), tmp_path / "api:x", runs[0].data))
     last = runs[5].config.name
     shares = [{"run": "(chance)", "facts": 0.1}, {"run": last, "facts": [0.75, 0.5, 0.9]}]
+    shares.append({"run": f"{last}/step-9", "facts": 0.2})  # not its own
     pairs = [{"phenomenon": "some", last: 0.1}, {"phenomenon": "all", last: [0.8, 0.7, 0.9]}]
     graded = []
     for name, grammar in ((last, 6.5), (f"{last}/mine-2", 3), ("(true ending)", 9)):
         graded.append({"run": name, "grammar": [grammar, 5.5, 7.5], "plot": None})
     facts = {"kind": "scores", "judge": "qwen"}
     tables = {
-        "probe": Table("Right", shares, facts={"kind": "shares"}),
+        "probe": Table("Right", shares, {"facts": ".1%"}, facts={"kind": "shares"}),
         "grammar": Table("Pairs", pairs, facts={"kind": "pairs"}),
         "grades": Table("Scores", graded, notes={"grammar": "fails", last: "own"}, facts=facts),
     }
@@ -106,6 +107,7 @@ def test_the_table_has_logs_probes_and_judges(tmp_path):
     }
     assert expected.items() <= row.items()
     assert float(row["training FLOPs"]) == pytest.approx(runs[5].flops, rel=1e-5)
+    assert table.formats["facts right"] == ".1%"  # that of the measure
     assert table.notes["grammar by qwen"] == "fails"
     assert table.notes["plot by qwen"] == f"{last}: own"
     assert table.rows[1]["run"] == "128-4-4"
@@ -125,6 +127,8 @@ def test_seeds_share_a_point_and_a_model_without_a_size_is_a_level_across_the_pa
     assert [(text.get_text(), text.xy) for text in by_width.texts] == [("c", (0, 5))]
     # It has no settings, in which the runs would differ from it.
     assert results.series_of(rows[0], rows, "n_embd") == []
+    # Nor has a run that was there before: it is named, and apart from the others
+    assert results.series_of({"run": "demo", "n_embd": 3}, rows, "n_embd") == ["demo"]
 
 
 def test_a_single_run_has_its_facts_and_losses(tmp_path):

@@ -46,11 +46,12 @@ def test_every_config_that_comes_with_us_is_good():
 
 
 MISTAKES = {  # and what the message says
-    "--learning_rat=1": "unknown setting 'learning_rat'; see learning_rate",
+    "--resume=out/demo": "to continue a run: --resume out/demo",
+    "--learning_rat=1": "unknown setting 'learning_rat'; did you mean learning_rate?",
     "--n_layer=two": "n_layer must be int, not two",
     "--compile=1": "compile must be True or False, not 1",
-    "--block_size=0": "block_size must be between 1",
-    "--learning_rate=nan": "learning_rate must be between 0",
+    "--block_size=0": "block_size must be 1 or more",
+    "--learning_rate=nan": "learning_rate must be 0 or more",
     "--optimizer=sgd": "optimizer must be one of adamw, muon",
     "--n_layer 3": "--n_layer: needs a value, as --n_layer=VALUE",
     "--n_head=3": "must be a multiple of n_head (3)",
@@ -64,7 +65,7 @@ MISTAKES = {  # and what the message says
     "configs": "to continue a run: --resume",
     "--start_from=out/x --n_layer=3": "n_layer: start_from=out/x sets it",
     # in a file
-    "n_layer = 3\nn_heads = 4\n": "wrong.py:2: unknown setting 'n_heads'; see n_head",
+    "n_layer = 3\nn_heads = 4\n": "wrong.py:2: unknown setting 'n_heads'; did you mean n_head?",
     "n_layer = len('abc')\n": "wrong.py:1: expected name = value",
     "n_layer = 3\ndata = 'café'\n": "wrong.py:2: expected name = value, in UTF-8",
 }

@@ -85,7 +85,7 @@ def test_the_clock_and_the_time_to_go(config, slow_steps, capsys, monkeypatch):
     mfu = 128 * load_model(str(run))[0].flops_per_token(16) / 1000
     # none for short windows, which take fewer FLOPs
     assert [row["mfu"] for row in rows] == ["", f"{mfu:.4f}", f"{mfu:.4f}"]
-    assert " 00:08 to go" in capsys.readouterr().out  # twice as long as until then
+    assert " 00:10 to go" in capsys.readouterr().out  # 10 steps of a second
     # also in the rows of kept checkpoints
     run = run_of(config, name="keeps", max_steps=12, keep_checkpoints=3)
     assert [row["seconds"] for row in log_of(run)] == ["3.00", "4.00", "7.00", "9.00", "11.00"]
