@@ -45,7 +45,7 @@ from nanostories.grading.stories import (
 from nanostories.novelty import flags
 from nanostories.novelty.intervals import ClusteredValues, Metric
 from nanostories.novelty.search import Matches, Stream, search
-from nanostories.novelty.words import WordCorpus, draw_excerpts, open_corpus, words_of
+from nanostories.novelty.words import WordCorpus, draw_excerpts, open_corpus, passage, words_of
 from nanostories.results import Table, save
 from nanostories.tables import write_table
 
@@ -150,7 +150,7 @@ def novelty_metrics(
 
 
 def compare_with_endings(samples: list[dict], args: argparse.Namespace) -> dict[str, Metric]:
-    """Baseline: other stories' endings."""
+    """Baseline: other stories' endings, cut to the length of each completion."""
     pairs = []  # a text, and the true ending that it is compared with
     numbers = {}  # of the endings; --ask makes several prompts of one
     for row in samples:
@@ -160,9 +160,12 @@ def compare_with_endings(samples: list[dict], args: argparse.Namespace) -> dict[
             numbers.setdefault(ending, len(numbers))
     endings = list(numbers)
     baseline_pairs = []
-    for i, ending in enumerate(endings):
+    for completion, ending in pairs:
+        n_words = len(words_of(completion))
+        i = numbers[ending]
         others = endings[i + 1 :] + endings[:i]
-        baseline_pairs += [(other, ending) for other in others[:N_OTHER_ENDINGS]]
+        for other in others[:N_OTHER_ENDINGS]:
+            baseline_pairs.append((passage(other, 0, n_words), ending))
     if not baseline_pairs:
         return {}
 
@@ -233,7 +236,9 @@ def analyze(
         settings=settings_of(samples, corpus),
         metrics=metrics,
         flag_rows=flags.count_flags(flags_and_lengths[:n], held_out, args.k, min_copied_words),
-        csv_rows=flags.describe_completions(samples, corpus, flagged, matches, masked),
+        csv_rows=flags.describe_completions(
+            samples, corpus, flagged, matches, masked, min_copied_words
+        ),
         warnings=warnings_of(samples, matches, metrics, min_copied_words, args),
     )
 
@@ -241,6 +246,8 @@ def analyze(
 def settings_of(samples: list[dict], corpus: WordCorpus) -> dict:
     n_prompts = len({row["prompt_index"] for row in samples})
     settings = {setting: samples[0].get(setting) for setting in SAMPLING_SETTINGS}
+    if all(row.get("finished") for row in samples):  # a limit that cut no story is no difference
+        settings["max_new_tokens"] = None
     settings["training stories"] = text_identity(corpus.directory)
     settings["prompts"] = n_prompts
     settings["completions per prompt"] = len(samples) / n_prompts
@@ -271,12 +278,13 @@ def warnings_of(
     if n_long < n / 2:
         lines.append(
             f"only {n_long} of {n} completions are as long as the {min_copied_words} words in a row"
-            " that count as a copy here: copies can hardly be told"
+            " that count as a copy here: most are too short to be checked for copies"
         )
     if "other_f" not in metrics:
         lines.append(
-            f"completions are not compared with each other: that needs {args.others + 1} prompts"
-            " (of one prompt: completions); sample more, or lower --others"
+            "completions are not compared with each other: that needs those of"
+            f" {args.others + 1} prompts (or as many of a single prompt); sample more, or lower"
+            " --others"
         )
     return lines
 
@@ -319,7 +327,7 @@ def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) ->
     about = (
         f"ROUGE-{args.k}: each {args.k}-gram of words counts {counted}."
         " Intervals are 95%, over prompts. Baseline: excerpts of held-out stories, as long as the"
-        " completions; for the true ending, other stories' endings."
+        " completions; for the true ending, the beginnings of other stories' endings."
     )
     formats = dict.fromkeys(("completions", "baseline", "difference"), ".3f")
     tables = [
@@ -331,8 +339,12 @@ def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) ->
     differences = differences_of_splits(analyses, base)
     if differences:
         title = "Training minus validation stories: memorization"
+        about = (
+            "What a completion repeats of its own prompt is in the training set after training"
+            " stories alone: only the F with the true ending is free of this."
+        )
         facts = {"kind": "memorization"}
-        tables.append(Table(title, differences, {"difference": ".3f"}, facts=facts))
+        tables.append(Table(title, differences, {"difference": ".3f"}, about=about, facts=facts))
     return tables
 
 

@@ -18,6 +18,7 @@ docs/sampling.md).
 """
 
 import argparse
+import itertools
 import shlex
 import sys
 from dataclasses import asdict
@@ -167,9 +168,10 @@ def check_arguments(args: argparse.Namespace, parser: Parser) -> None:
     for flag, others in CONFLICTS.items():
         wrong = [f"--{name}" for name in others if name in given]
         if flag in given and wrong:
-            parser.error(f"--{flag} takes no {', '.join(wrong)}")
+            parser.error(f"--{flag} cannot be combined with {', '.join(wrong)}")
     is_api = str(args.model).startswith("api:")
     is_cost_limited = args.max_cost or (args.dry_run and args.price_in)
+    asked = set(itertools.chain.from_iterable(fields.split(",") for fields in args.ask))
     contradictions = [  # (whether it is one, message)
         (
             is_api and not given.isdisjoint({"top_k", "beams", "stream", "best_of"}),
@@ -185,14 +187,23 @@ def check_arguments(args: argparse.Namespace, parser: Parser) -> None:
         ),
         (
             is_cost_limited and not args.max_new_tokens,
-            "a limit of the cost needs --max_new_tokens, which limits that of a story",
+            "--max_cost, or the cost of a --dry_run, needs --max_new_tokens: without it a story may"
+            " cost any amount",
         ),
         (
-            not args.eval and not given.isdisjoint({"ask", "split"}),
-            "--split, --ask and --unseen_words need --eval N, the number of stories",
+            not args.eval and not given.isdisjoint({"ask", "cut", "split"}),
+            "--split, --cut, --ask and --unseen_words need --eval N, the number of stories",
         ),
-        (args.ask and args.split == "unseen", "--unseen_words takes no --ask"),
-        (args.best_of > 1 and 0 in args.temperature, "--best_of takes no --temperature 0"),
+        (
+            not asked <= instruct_headers.FIELDS.keys(),
+            f"--ask takes {', '.join(instruct_headers.FIELDS)}, or several joined by commas; not"
+            f" {' '.join(args.ask)}",
+        ),
+        (args.ask and args.split == "unseen", "--unseen_words cannot be combined with --ask"),
+        (
+            args.best_of > 1 and 0 in args.temperature,
+            "--best_of cannot be combined with --temperature 0",
+        ),
         (
             args.prompts and args.prompts.stem in SET_NAMES,
             f"--prompts {args.prompts}: another set has this name: rename the file",
@@ -300,7 +311,10 @@ def set_to_write(
     if args.eval:
         draw = "random" if args.split == "train" else "first"
         ask = " ".join(args.ask) or None
-        settings = dict(split=args.split, draw=draw, cut=args.cut, ask=ask)
+        cut = args.cut
+        if instruct_headers.read(prompts[0].text):  # the header alone is shown
+            cut = None
+        settings = dict(split=args.split, draw=draw, cut=cut, ask=ask)
     settings |= backend.identity() | asdict(sampling)
     directory = args.out or model.directory
     if args.out and args.checkpoint == "all":  # each step apart
@@ -350,8 +364,8 @@ def write_stories(samples: Samples, backend, n: int, sampling: Sampling) -> None
 
 def next_command(path: Path, args: argparse.Namespace) -> str:
     """What reads the set at this path."""
-    data = f" --data {args.data}" if args.data else ""
-    place = path.parent.parent
+    data = f" --data {shlex.quote(str(args.data))}" if args.data else ""
+    place = shlex.quote(str(path.parent.parent))
     commands = dict(train=f"rouge.py {place}{data}", unseen=f"instruct.py {place}")
     grade = f"grade.py {place} --set {shlex.quote(path.stem)}{data}"
     return commands.get(path.stem, grade)

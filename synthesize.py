@@ -160,18 +160,18 @@ def read_story(reply: str, request: Request, args: argparse.Namespace) -> dict:
         text = re.sub(r"\s[*_#\s]*$", "", f"{text.rstrip()}\n")  # Markdown, as in **Summary:**
         summary = summary.strip("*_ \n")
         if not text or not summary:
-            return row | dict(rejected="without a summary")
+            return row | dict(rejected="no summary")
         sentences = split_sentences(text) or [text]
         row["text"] = text
         row["summary"] = summary
         row["sentence"] = random.Random(text).choice(sentences).strip()
     if REFUSAL.match(text):
-        return row | dict(rejected="a refusal")
+        return row | dict(rejected="refusal")
     if len(words_of(text)) < FEWEST_WORDS:
         return row | dict(rejected=f"shorter than {FEWEST_WORDS} words")
     # Inflections are known for English alone.
     if args.language == "English" and not all(uses_word(text, word) for word in request.words):
-        return row | dict(rejected="without all of its words")
+        return row | dict(rejected="lacks a word that was requested")
     return row
 
 
@@ -210,10 +210,12 @@ class DataSet:
 
     def describe_rejections(self) -> str:
         reasons = Counter(row["rejected"] for row in self.rejected)
-        listed = "".join(f"{n:,} {reason}, " for reason, n in reasons.most_common())
+        listed = [f"{reason}: {n:,}" for reason, n in reasons.most_common()]
         n_given_up = list(self.rejections.values()).count(ATTEMPTS)
-        remedy = " (delete rejected.jsonl to request them again)" if n_given_up else ""
-        return f"rejected: {listed or 'none, '}{n_given_up:,} stories given up{remedy}"
+        if n_given_up:
+            remedy = "delete rejected.jsonl to request them again"
+            listed.append(f"stories given up: {n_given_up:,} ({remedy})")
+        return f"rejected: {'; '.join(listed) or 'none'}"
 
 
 # ---- Asking ----
@@ -254,14 +256,16 @@ def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) ->
 
     failures = []
     bar = tqdm(client.map(write, missing), total=len(missing), unit="story", disable=None)
-    for _, failure in bar:
-        if failure:
-            failures.append(failure)
-        bar.set_postfix_str(f"{len(data.rejected)} rejected, ${client.ledger.spent:.4f}")
-    if args.price_in is not None:
-        print(f"this command spent ${client.ledger.spent:.4f}")
+    try:
+        for _, failure in bar:
+            if failure:
+                failures.append(failure)
+            bar.set_postfix_str(f"{len(data.rejected)} rejected, ${client.ledger.spent:.4f}")
+    finally:
+        if args.price_in is not None:
+            print(f"this command spent ${client.ledger.spent:.4f}")
     if failures:
-        n = f"{len(failures):,} of {len(requests):,} requests failed"
+        n = f"{len(failures):,} of {len(missing):,} requests failed"
         raise UserError(f"{n}; run it again to retry them: {failures[0]}")
 
 
@@ -278,25 +282,24 @@ def show(args: argparse.Namespace) -> None:
 
 
 def describe(name: str, stories: Collection[dict]) -> Table:
-    """Whether they have what was requested, as far as rules can tell. In other languages than
-    English, words must be used uninflected."""
-    checks = {"words used": [], "dialogue if requested": [], "dialogue otherwise": []}
+    """Whether they have dialogue where it was requested, and otherwise: of the features, rules can
+    tell that alone. (Stories that lack a word were rejected.)"""
+    checks = {"dialogue if requested": [], "dialogue otherwise": []}
     for story in stories:
-        checks["words used"] += [uses_word(story["text"], word) for word in story["words"]]
         when = "if requested" if "Dialogue" in story["features"] else "otherwise"
         checks[f"dialogue {when}"].append(SPEECH.search(story["text"]) is not None)
     row = {"data": name, "stories": len(stories)}
     for column, values in checks.items():
         row[column] = sum(values) / len(values) if values else None
-    about = "Dialogue is the only feature that is checked."
-    if any(story["language"] != "English" for story in stories):
-        about += " Words count only in the form requested: inflections are known in English alone."
     formats = dict.fromkeys(checks, ".1%")
-    return Table("Requests", [row], formats, about=about, facts={"kind": "requests"})
+    return Table("Requests", [row], formats, facts={"kind": "requests"})
 
 
 def write_stories(directory: Path, args: argparse.Namespace) -> None:
     requests = draw_requests(args)
+    if args.dry_run:
+        ask(DataSet(directory), requests, args)
+        return
     busy = "another synthesize.py is writing there; let it finish"
     with lock(directory, ".synthesize.lock", busy):
         data = DataSet(directory)

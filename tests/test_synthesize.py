@@ -96,9 +96,9 @@ REFUSALS = [
     "said, flag, reason",
     [
         *[((text,), "--plain", "shorter than 40 words") for text in TOO_SHORT],
-        *[((f"{text} {FILLER}",), "--plain", "a refusal") for text in REFUSALS],
-        ((FILLER,), "--seed=0", "without all of its words"),
-        ((FILLER,), "--summaries", "without a summary"),
+        *[((f"{text} {FILLER}",), "--plain", "refusal") for text in REFUSALS],
+        ((FILLER,), "--seed=0", "lacks a word that was requested"),
+        ((FILLER,), "--summaries", "no summary"),
         ((FILLER, "length"), "--plain", "cut off at the limit of tokens"),
         (("",), "--plain", "an empty reply (finish_reason: stop)"),
     ],
@@ -187,9 +187,9 @@ def test_another_language_takes_its_own_words_and_plain_takes_none(write, tmp_pa
 
 
 def test_what_was_requested_is_counted():
-    plain = dict(text="Tom ran.", words=[], features=[], language="English")
-    asked = dict(text='Tom ran. "No," said Mia.', words=["run", "sing"], features=["Dialogue"])
-    (row,) = synthesize.describe("mine", [plain | asked, plain]).rows
-    assert row["words used"] == 1 / 2 and row["stories"] == 2
+    plain = dict(text="Tom ran.", features=[])
+    asked = dict(text='Tom ran. "No," said Mia.', features=["Dialogue"])
+    (row,) = synthesize.describe("mine", [asked, plain]).rows
+    assert row["stories"] == 2
     assert row["dialogue if requested"] == 1 and row["dialogue otherwise"] == 0
-    assert synthesize.describe("plain", [plain]).rows[0]["words used"] is None
+    assert synthesize.describe("plain", [plain]).rows[0]["dialogue if requested"] is None

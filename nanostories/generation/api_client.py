@@ -273,8 +273,8 @@ class ApiClient:
 
     def worst_cost(self, body: dict) -> float:
         """Dollars at most: a token has at least one byte."""
-        limit = body.get("max_tokens") or body.get("max_completion_tokens") or NO_LIMIT
-        return self.cost(len(json.dumps(body)), limit)
+        limits = [body.get(name) or 0 for name in ("max_tokens", "max_completion_tokens")]
+        return self.cost(len(json.dumps(body)), max(limits) or NO_LIMIT)
 
     def cost(self, tokens_in: int, tokens_out: int) -> float:
         """Dollars."""

@@ -23,6 +23,10 @@ def complete(
     """Continuations as backend.complete yields them, each with facts for its row. Completion
     j of a prompt is one of its draws j * best_of to (j + 1) * best_of - 1."""
     n = sampling.best_of
+    if n == 1:
+        for continuation in backend.complete(prompts, sampling):
+            yield *continuation, {}
+        return
     wanted = {}
     for (i, j), prompt in prompts.items():
         wanted |= {(i, j * n + k): prompt for k in range(n)}
@@ -31,9 +35,7 @@ def complete(
         i, number = draw[0]
         key = (i, number // n)
         drawn[key].append(draw)
-        if n == 1:
-            yield *draw, {}
-        elif len(drawn[key]) == n:
+        if len(drawn[key]) == n:
             yield key, *choose(backend, prompts[key], sorted(drawn.pop(key)))
 
 

@@ -130,7 +130,7 @@ DEFAULT_THREADS = torch.get_num_threads()
 
 
 def free_cores() -> int:
-    """How many cores nothing else uses now, at least 1, at most PyTorch's own threads; on Linux, and
+    """How many cores nothing else uses now, at least 1, at most PyTorch's threads; on Linux, and
     unless OMP_NUM_THREADS says. Threads that share a core with other programs wait for one
     another: on a busy machine, fewer are faster (LOG.md)."""
     if "OMP_NUM_THREADS" in os.environ or not Path("/proc/stat").exists():

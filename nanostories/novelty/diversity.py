@@ -33,6 +33,7 @@ IN_ONE = "share of 4-grams in one other story"
 IN_ANY = "share of 4-grams in any other story"
 LONGEST = "words of the longest passage in another story"
 COUNTS = ("words", LONGEST)
+YES_NO = ("has dialogue", "copy of another story", "near-duplicate")
 DRAWN = ("words", IN_ONE, IN_ANY, LONGEST)
 
 
@@ -61,21 +62,22 @@ def diversity(directories: Sequence[Path]) -> tuple[list[Table], Figure]:
             rows.append(
                 {
                     "data": name,
-                    "of a story": metric.title,
+                    "measure": metric.title,
                     "validation": cells["completions"],
                     "training": cells["baseline"],
                     "difference": cells["difference"],
                 }
             )
     about = (
-        f"Distinct: of those in the first {n:,} words of each data set, also those that go on in"
-        " the next story. The other columns: what prepare.py did."
+        f"Distinct: how many of the k-grams in the first {n:,} words of each data set differ, those"
+        " that go on in the next story included. The other columns: what prepare.py did."
     )
     shares = {column: ".1%" for column in sizes[0] if "distinct" in column}
     about_stories = (
-        f"At most {SEARCHED:,} validation stories beside all training stories, and as many, but at"
-        " most a tenth, of the training stories beside the others. The more training stories, the"
-        " more is shared: between data sets of other sizes, compare the differences."
+        f"At most {SEARCHED:,} validation stories beside all training stories; at most"
+        f" {SEARCHED:,} training stories (and a tenth of them) beside the others. The more training"
+        " stories, the more is shared: between data sets of different sizes, compare the"
+        " differences."
         f" Near-duplicate: more than {NEAR:.0%} of the 4-grams are in one other story."
     )
     tables = [
@@ -101,8 +103,8 @@ def metrics_of(corpus: WordCorpus, stories: Sequence[np.ndarray]) -> dict[str, M
     validation = compare(list(itertools.islice(held_out, SEARCHED)), corpus, corpus.stream)
     metrics = {}
     for title in training:
-        is_count = title in COUNTS
-        metrics[title] = Metric(title, validation[title], training[title], is_count=is_count)
+        kind = dict(is_count=title in COUNTS, is_yes_no=title in YES_NO)
+        metrics[title] = Metric(title, validation[title], training[title], **kind)
     return metrics
 
 
@@ -112,10 +114,11 @@ def compare(
     stories = [corpus.encode(text) for text in texts]
     matches = search(stories, training, PASSAGE)
     lengths = np.array([len(story) for story in stories])
+    has_dialogue, is_copy, is_near = YES_NO
     values = {
-        "dialogue": np.array([SPEECH.search(text) is not None for text in texts]),
-        "copy": matches.longest() == lengths,
-        "near-duplicate": matches.precision > NEAR,
+        has_dialogue: np.array([SPEECH.search(text) is not None for text in texts]),
+        is_copy: matches.longest() == lengths,
+        is_near: matches.precision > NEAR,
         "words": lengths,
         IN_ONE: matches.precision,
         IN_ANY: matches.share(PASSAGE),

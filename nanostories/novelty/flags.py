@@ -41,14 +41,17 @@ def copied_length(longest: np.ndarray) -> int:
     return max(MIN_WORDS, int(by_chance) + 1)
 
 
-def is_copy(text: np.ndarray, spans: np.ndarray, min_words: int) -> bool:
-    """Whether a span in a training story has at least min_words words, and enough different ones.
+def find_copy(text: np.ndarray, spans: np.ndarray, min_words: int) -> int | None:
+    """Where the longest span in a training story begins that has at least min_words words, and
+    enough different ones; None if there is no such span.
 
     spans: as in search.Matches."""
-    for start in np.flatnonzero(spans >= min_words):
+    for start in np.argsort(-spans, kind="stable"):
+        if spans[start] < min_words:
+            break
         if len(np.unique(text[start : start + spans[start]])) >= MIN_DIFFERENT_WORDS:
-            return True
-    return False
+            return int(start)
+    return None
 
 
 def is_template(masked: np.ndarray, precision: float, k: int) -> bool:
@@ -66,7 +69,7 @@ def flag_texts(matches: Matches, masked: Matches, k: int, min_copied_words: int)
         flag = ""
         if is_template(masked.texts[i], masked.precision[i], k):
             flag = "template"
-        if is_copy(words, matches.spans[i], min_copied_words):
+        if find_copy(words, matches.spans[i], min_copied_words) is not None:
             flag = "copy"
         flags.append(flag)
     return flags
@@ -99,17 +102,22 @@ def describe_completions(
     flags: Sequence[str],
     matches: Matches,
     masked: Matches,
+    min_copied_words: int,
 ) -> list[dict]:
-    """rouge.csv: each completion with its nearest training story, its longest span in any, and the
-    story that it is flagged for; copies first, then templates, those with the longest spans
-    first."""
-    story_of_flag = {"copy": matches.source, "template": masked.container}
+    """rouge.csv: each completion with its nearest training story, its longest span in any (of a
+    copy, the longest that counts), and the story that it is flagged for; copies first, then
+    templates, those with the longest spans first."""
     csv_rows = []
     for i, (row, flag) in enumerate(zip(samples, flags)):
         spans = matches.spans[i]
-        length = int(spans.max(initial=0))
-        start = int(spans.argmax()) if length else 0
-        story = int(story_of_flag[flag][i]) if flag else -1
+        start = int(spans.argmax()) if len(spans) else 0
+        story = -1
+        if flag == "copy":
+            start = find_copy(matches.texts[i], spans, min_copied_words)
+            story = int(matches.sources[i][start])
+        elif flag == "template":
+            story = int(masked.container[i])
+        length = int(spans[start]) if len(spans) else 0
         csv_rows.append(
             {
                 "prompt_index": row["prompt_index"],

@@ -31,6 +31,7 @@ class Metric:
     baseline: ClusteredValues
     is_paired: bool = False  # both have the same clusters
     is_count: bool = False  # of words; else a share, from 0 to 1
+    is_yes_no: bool = False  # each value is 0 or 1, so that the mean is a share of texts
 
     def cells(self) -> dict[str, list[float]]:
         """{"completions", "baseline", "difference": [mean, low, high]}; without the last two if
@@ -50,10 +51,8 @@ class Metric:
         return cells
 
     def mean(self, found: ClusteredValues) -> Estimate:
-        """With its interval. A mean of yes and no (near-duplicate …) is a share of texts, whose
-        interval has a width for 3 of 3, too."""
-        values = found.values[~np.isnan(found.values)]
-        if not self.is_count and np.isin(values, (0, 1)).all():
+        """With its interval. That of a share of texts has a width for 3 of 3, too."""
+        if self.is_yes_no:
             sums, n = found.by_cluster()
             return estimate(sums / n, share=True)
         return ratio(*found.by_cluster())

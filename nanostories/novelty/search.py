@@ -44,7 +44,8 @@ class Matches(NamedTuple):
     container: np.ndarray  # (n,) the first such story, or -1
     # For each word of a text: how many words from it on occur in a row in some story.
     spans: list[np.ndarray]
-    source: np.ndarray  # (n,) the first story with the text's first longest span; -1 below SEED
+    # For each word of a text: the first story with its span, where that begins one of SEED or more
+    sources: list[np.ndarray]
 
     def longest(self) -> np.ndarray:
         """(n,) words of each text's longest span."""
@@ -94,15 +95,14 @@ def results_of(texts: Sequence[np.ndarray], index: "Index", best: "Best") -> Mat
     # The rest of a match: at its next word it is one word shorter.
     match = np.maximum.accumulate(match + places) - places
     spans = []
-    source = np.full(len(index.sizes), -1)
+    sources = []
     start = 0
-    for i, text in enumerate(texts):
+    for text in texts:
         spans.append(match[start : start + len(text)])
-        if len(text):
-            source[i] = best.match_story[start + spans[i].argmax()]
+        sources.append(best.match_story[start : start + len(text)])
         start += len(text) + 1  # its separator
     precision = best.shared / np.maximum(index.sizes, 1)
-    return Matches(texts, best.f, best.nearest, precision, best.container, spans, source)
+    return Matches(texts, best.f, best.nearest, precision, best.container, spans, sources)
 
 
 # ---- The index of the texts ----

@@ -10,12 +10,12 @@ train.bin.
 
 import collections
 import itertools
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from tqdm import tqdm
 
@@ -26,9 +26,7 @@ from nanostories.files import cache_directory, write_atomically
 from nanostories.novelty.search import Stream
 from nanostories.text import MID_SENTENCE_WORD, WORD, names_among, words_of
 
-STORIES_PER_BLOCK = 5000
 RULES = 3  # in the names of kept files: count up whenever other words or names are read
-MOST_TOKENS = 1 << 16  # different ones, as they are uint16
 
 
 @dataclass
@@ -76,7 +74,7 @@ def open_corpus(directory: str | Path) -> WordCorpus:
     token_ends = np.flatnonzero(tokens == tokenizer.end_of_text)
     path = cache_directory() / "words" / f"{meta['splits']['train']['sha256'][:32]}-{RULES}.npz"
     if not path.exists():
-        words = read_words(tokens, token_ends, tokenizer, f"reading words of {directory}")
+        words = read_words(tokens, tokenizer, f"reading words of {directory}")
         with write_atomically(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **words)
     with np.load(path) as kept:
@@ -113,116 +111,47 @@ def draw_excerpts(
 
 
 # ---- Reading all words of a training set ----
-def read_words(
-    tokens: np.ndarray, token_ends: np.ndarray, tokenizer: Tokenizer, label: str
-) -> dict[str, np.ndarray]:
-    """ids, bounds: as in search.Stream. vocabulary, names: texts, one word a line."""
-    reader = PieceReader(tokenizer)
-    ids = []
-    lengths = []
-    last_stories = slice(STORIES_PER_BLOCK - 1, -1, STORIES_PER_BLOCK)  # but of the last block
-    blocks = np.split(tokens, token_ends[last_stories] + 1)
-    for block in tqdm(blocks, label, leave=False, disable=None, delay=1):
-        block_ids, block_lengths = reader.read(np.asarray(block))  # slices of a file are slow
-        ids.append(block_ids)
-        lengths.append(block_lengths)
-    return {
-        "ids": np.concatenate(ids),
-        "bounds": np.cumsum(np.concatenate([[0], *lengths])),
-        "vocabulary": np.array("\n".join(reader.vocabulary)),
-        "names": np.array("\n".join(names_among(reader.mid_sentence))),
-    }
-
-
 class Piece(NamedTuple):
-    ids: list[int]  # of its words
+    """What stands between two spaces, where no word goes on."""
+
+    ids: array  # of its words
     first_word: str  # as it is spelled; "" if it does not begin with one
     is_unfinished: bool  # whether its sentence goes on in the next piece
 
 
-class PieceReader:
-    """Reads words. Stories are cut into pieces before each space, where no word goes on, and each
-    different piece is read once: Python sees 100,000 pieces instead of millions of words."""
+def read_words(tokens: np.ndarray, tokenizer: Tokenizer, label: str) -> dict[str, np.ndarray]:
+    """ids, bounds: as in search.Stream. vocabulary, names: texts, one word a line.
 
-    def __init__(self, tokenizer: Tokenizer):
-        self.end_of_text = tokenizer.end_of_text
-        self.spelling = [*tokenizer.ranks, b""]  # <|endoftext|> is no text
-        self.has_space = np.array([letters.startswith(b" ") for letters in self.spelling])
-        self.vocabulary = {}  # word -> id
-        self.pieces = {}  # by their tokens
-        self.mid_sentence = collections.Counter()  # how often each word occurs mid-sentence
-
-    def read(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """block: (tokens,) of whole stories. Returns (words,) ids, and (stories,) how many each
-        has."""
-        is_end = block == self.end_of_text
-        follows_end = np.roll(is_end, 1)  # so does the first: the last is an end
-        begins = np.flatnonzero(self.has_space[block] | is_end | follows_end)
-        ends = np.append(begins[1:], len(block))
-        examples, kinds = group_equal(block, begins, ends)
-        pieces = [self.piece(block[begins[i] : ends[i]]) for i in examples]
-        self.count_mid_sentence(pieces, kinds)
-        ids = np.array([word for piece in pieces for word in piece.ids], np.uint32)
-        bounds = np.cumsum([0, *(len(piece.ids) for piece in pieces)])
-        n_words = np.cumsum(np.diff(bounds)[kinds])  # of the block, to the end of each piece
-        words = words_of_pieces(ids, bounds, kinds, n_words[-1])
-        return words, np.diff(n_words[is_end[begins]], prepend=0)
-
-    def piece(self, tokens: np.ndarray) -> Piece:
-        key = tokens.tobytes()
-        if key not in self.pieces:
-            text = b"".join([self.spelling[token] for token in tokens]).decode(errors="replace")
-            numbers = self.vocabulary
-            ids = [numbers.setdefault(word, len(numbers)) for word in words_of(text)]
-            # The pattern needs a lower-case letter or a comma, and a space, before the word: "a"
-            # stands for what comes before the piece, then for the word that comes after it.
-            first_word = MID_SENTENCE_WORD.match(f"a{text}", 2)
-            next_word = MID_SENTENCE_WORD.match(f"{text} a", len(text) + 1)
-            self.pieces[key] = Piece(ids, first_word[0] if first_word else "", bool(next_word))
-        return self.pieces[key]
-
-    def count_mid_sentence(self, pieces: list[Piece], kinds: np.ndarray) -> None:
-        is_before = np.array([piece.is_unfinished for piece in pieces])[kinds[:-1]]
-        counts = np.bincount(kinds[1:][is_before])
-        for piece, count in zip(pieces, counts.tolist()):
-            if count and piece.first_word:
-                self.mid_sentence[piece.first_word] += count
+    Each different piece is read once: there are 100,000, of millions of words."""
+    vocabulary = {}  # word -> id
+    pieces = {}  # by their text
+    ids = array("I")
+    bounds = [0]
+    mid_sentence = collections.Counter()  # how often each word occurs mid-sentence
+    stories = stories_of(tokens, tokenizer)
+    for story in tqdm(stories, label, leave=False, disable=None, delay=1):
+        goes_on = False
+        for text in story.split(" "):
+            piece = pieces.get(text)
+            if piece is None:
+                piece = pieces[text] = read_piece(text, vocabulary)
+            ids.extend(piece.ids)
+            if goes_on and piece.first_word:
+                mid_sentence[piece.first_word] += 1
+            goes_on = piece.is_unfinished
+        bounds.append(len(ids))
+    return {
+        "ids": np.array(ids, np.uint32),
+        "bounds": np.array(bounds),
+        "vocabulary": np.array("\n".join(vocabulary)),
+        "names": np.array("\n".join(names_among(mid_sentence))),
+    }
 
 
-@numba.njit(cache=True)
-def words_of_pieces(ids, bounds, kinds, n_words):
-    """Words of pieces one after another: those of kind i are ids[bounds[i] : bounds[i + 1]]."""
-    words = np.empty(n_words, ids.dtype)
-    n = 0
-    for kind in kinds:
-        for word in ids[bounds[kind] : bounds[kind + 1]]:
-            words[n] = word
-            n += 1
-    return words
-
-
-def group_equal(
-    block: np.ndarray, begins: np.ndarray, ends: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Gives equal pieces the same number, their kind. Returns an example of each kind, (kinds,)
-    indices of pieces; and the kind of each piece, (pieces,).
-
-    Pieces are grouped by their first tokens; those that go on, by this group and their second
-    tokens; and so on."""
-    lengths = ends - begins
-    groups = block[begins].astype(np.int64)
-    n_groups = MOST_TOKENS
-    longer = np.flatnonzero(lengths > 1)
-    length = 1
-    while len(longer):
-        pairs = groups[longer] * MOST_TOKENS + block[begins[longer] + length]
-        distinct, which = np.unique(pairs, return_inverse=True)
-        groups[longer] = n_groups + which
-        n_groups += len(distinct)
-        length += 1
-        longer = longer[lengths[longer] > length]
-    example = np.full(n_groups, -1)
-    example[groups] = np.arange(len(groups))
-    is_used = example >= 0
-    kinds = np.cumsum(is_used) - 1
-    return example[is_used], kinds[groups]
+def read_piece(text: str, vocabulary: dict[str, int]) -> Piece:
+    """Words that are not in the vocabulary yet get the next ids."""
+    ids = array("I", [vocabulary.setdefault(word, len(vocabulary)) for word in words_of(text)])
+    # The pattern needs a lower-case letter or a comma, and a space, before the word.
+    first_word = MID_SENTENCE_WORD.match(f"a {text}", 2)
+    next_word = MID_SENTENCE_WORD.match(f"{text} a", len(text) + 1)
+    return Piece(ids, first_word[0] if first_word else "", bool(next_word))

@@ -1,7 +1,7 @@
 """
 The compressor as the IIIT reproduction (B in docs/reproduce.md) describes it: an encoder takes the
-tokens two at a time and gives one vector for each pair. These are the source of a decoder, whose target is the
-sequence, and which decodes the next two tokens.
+tokens two at a time and gives one vector for each pair. These are the source of a decoder, whose
+target is the sequence, and which decodes the next two tokens.
 
     encoder   the two embeddings of a pair, joined, through a linear map; then blocks, causal over
               pairs

@@ -46,8 +46,8 @@ def test_planted_copies_and_retold_stories_are_counted(command_line, tmp_path):
     found = {}
     for row in tables["diversity"]:
         if row["data"] == "planted":
-            found[row["of a story"]] = (row["validation"][0], row["training"][0])
-    assert found["copy"] == found["dialogue"] == (5 / 20, 0)
+            found[row["measure"]] = (row["validation"][0], row["training"][0])
+    assert found["copy of another story"] == found["has dialogue"] == (5 / 20, 0)
     assert found["near-duplicate"] == (10 / 20, 1)  # every training story has its like
     # new[60:] share one 4-gram of 61
     assert found["share of 4-grams in any other story"][0] < 0.52

@@ -78,6 +78,12 @@ def test_intervals_are_those_of_means_of_prompts():
     assert Metric("", ours, theirs).cells()["difference"][1] < 0.05
 
 
+def test_only_shares_of_texts_have_a_width_where_all_are_equal():
+    none = ClusteredValues(np.zeros(50), np.arange(50))
+    assert Metric("", none, none).cells()["completions"] == [0, 0, 0]
+    assert Metric("", none, none, is_yes_no=True).cells()["completions"][2] > 0.02
+
+
 def test_intervals_of_few_prompts_end_at_0_and_1():
     no_baseline = ClusteredValues(np.array([np.nan]), np.array([0]))
     two_known = ClusteredValues(np.array([1.0, np.nan, 0.5, np.nan]), np.array([0, 0, 1, 2]))
@@ -104,8 +110,9 @@ def test_a_passage_counts_as_copied_if_few_held_out_excerpts_have_one_as_long():
 def test_two_words_again_and_again_are_no_copy_but_a_shorter_passage_beside_them_is():
     text = np.concatenate([[0, 1] * 15, np.arange(50, 70)])
     spans = np.concatenate([np.arange(30, 0, -1), np.arange(20, 0, -1)])
-    assert flags.is_copy(text, spans, 20) and not flags.is_copy(text[:30], spans[:30], 20)
-    assert not flags.is_copy(text, spans, 21)
+    assert flags.find_copy(text, spans, 20) == 30  # where the shorter one begins
+    assert flags.find_copy(text[:30], spans[:30], 20) is None
+    assert flags.find_copy(text, spans, 21) is None
 
 
 def test_held_out_excerpts_are_as_long_and_from_the_same_place(corpus):
@@ -205,6 +212,15 @@ def test_an_ending_is_not_compared_with_itself_where_a_story_has_several_prompts
     found = rouge.compare_with_endings(rows, args)["ending_f"]
     assert found.completions.values.tolist() == [1, 1, 0] and not found.baseline.values.any()
     assert found.completions.clusters.tolist() == [0, 0, 1]
+
+
+def test_other_endings_are_as_long_as_the_completion():
+    rows = []
+    for i, reference in enumerate(["A dog ran to the sea.", "Now a dog ran to the sea."]):
+        rows.append({"prompt_index": i, "reference": reference, "completion": "Mia sat."})
+    found = rouge.compare_with_endings(rows, SimpleNamespace(k=1, counting="set"))["ending_f"]
+    # "A dog" and "Now a" beside the other ending
+    assert found.baseline.values.tolist() == pytest.approx([2 * 1 / 8, 2 * 2 / 9])
 
 
 def test_planted_copies_are_found(corpus, compare, tmp_path):

@@ -53,11 +53,10 @@ def test_it_finds_what_brute_force_finds(seed, counting, monkeypatch):
         spans = spans_of(text, stories)
         assert found.spans[i].tolist() == spans
         longest = max(spans, default=0)
-        source = -1
         if longest >= search_module.SEED:
             begin = spans.index(longest)
             source = [text[begin : begin + longest] in story for story in stories].index(True)
-        assert found.source[i] == source
+            assert found.sources[i][begin] == source
         if len(text) >= k:
             starts = spans[: len(text) - k + 1]
             assert found.share(k)[i] == np.mean([span >= k for span in starts])

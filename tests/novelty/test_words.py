@@ -3,11 +3,9 @@
 import sys
 
 import numpy as np
-import pytest
 import regex
 from planted import write_corpus
 
-from nanostories.novelty import words
 from nanostories.novelty.words import open_corpus, passage
 from nanostories.text import WORD, words_of
 
@@ -37,9 +35,7 @@ def names_by_hand(stories: list[str]) -> set[str]:
     return {word for word, more in counts.items() if more > 0 and len(word) > 1}
 
 
-@pytest.mark.parametrize("stories_per_block", [1, 7, 10**6])
-def test_the_words_of_a_corpus(stories_per_block, tmp_path, monkeypatch):
-    monkeypatch.setattr(words, "STORIES_PER_BLOCK", stories_per_block)
+def test_the_words_of_a_corpus(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     stories = texts()
     corpus = open_corpus(write_corpus(tmp_path / "odd", stories, ODD))
