@@ -89,8 +89,8 @@ def print_results(name: str, results: list[dict]) -> None:
     for machine, result in newest.items():
         ratios = {f"ratio: {key}": ratio for key, ratio in result["ratios"].items()}
         for key, value in (ratios | result["figures"]).items():
-            rows.setdefault(key, {"": key})[machine] = value
-    table = Table(name, list(rows.values()), dict.fromkeys(newest, ",.3f"))
+            rows.setdefault(key, {"": key})[machine] = round(value) if value >= 1000 else value
+    table = Table(name, list(rows.values()))
     if not rows:
         table.about = f"no saved result; make one: python bench.py {name} --save"
     print(to_text(Result("bench.py", [table], [], {})), end="\n\n")

@@ -84,8 +84,9 @@ def export_page(model, backend, path: Path, title: str, introduction: str) -> No
         checkpoint = model.checkpoint
         loss = checkpoint["best_val_loss"]
         facts["trained on"] = f"{checkpoint['train_config']['data']}, {checkpoint['step']:,} steps"
-        if checkpoint["train_config"]["start_from"]:
-            facts["began with the weights of"] = checkpoint["train_config"]["start_from"]
+        source = checkpoint["train_config"].get("start_from")
+        if source:
+            facts["began with the weights of"] = source
         if model.files[0].name == "best.pt":
             facts["validation loss"] = f"{loss:.3f} nats per token, before rounding to 8 bits"
     settings = {"title": title, "introduction": introduction}

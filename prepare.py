@@ -99,7 +99,7 @@ def parse_args() -> argparse.Namespace:
     held_out = parser.add_mutually_exclusive_group()
     val_help = "validation stories (default: a share of the input)"
     held_out.add_argument("--val", **files, help=val_help)
-    share_help = "share to hold out (default: 0.01, or more of few stories)"
+    share_help = "fraction of the stories to hold out (default: 0.01; more of few stories)"
     held_out.add_argument("--val_share", type=share, help=share_help)
     split_help = (
         "what stands between stories in a .txt, beside <|endoftext|>: "
@@ -107,13 +107,13 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument("--split_on", type=pattern, metavar="PATTERN", help=split_help)
     column_help = (
-        "of the stories in a table (default: text or story); of several names, the first that a"
-        " file has"
+        "the one that holds the stories, in tables and JSON (default: text or story); of several"
+        " names, the first that a file has"
     )
     parser.add_argument("--column", nargs="+", default=COLUMNS, metavar="NAME", help=column_help)
-    headers_help = "with --input: add headers (of the rows, if any)"
+    headers_help = "with --input: put a header of instructions above each story"
     parser.add_argument("--headers", action="store_true", help=headers_help)
-    parser.add_argument("--name", help="of the new directory in data_dir (default: the corpus's)")
+    parser.add_argument("--name", help="of the directory in --data_dir (default: the corpus's)")
     sizes = f"257 (bytes and end of text) to {GPT2_VOCAB_SIZE}"
     size = number(int, lambda n: 257 <= n <= GPT2_VOCAB_SIZE, sizes)
     parser.add_argument("--vocab_size", type=size, help="default: 10000, or 4096 for builtin")
@@ -122,11 +122,13 @@ def parse_args() -> argparse.Namespace:
         " stories"
     )
     parser.add_argument("--vocabulary", choices=("cut", "bpe"), help=kinds_help)
-    model_help = "the one of a run, or of hf:ID-or-directory, instead"
+    model_help = "take the vocabulary of a run, or of hf:ID-or-directory, instead of learning one"
     parser.add_argument("--vocabulary_of", metavar="MODEL", help=model_help)
     raw_help = "clean nothing, and drop nothing but empty stories; keep the order of the file"
     parser.add_argument("--raw", action="store_true", help=raw_help)
-    parser.add_argument("--stories", type=positive, help="in a builtin corpus (default: 20000)")
+    parser.add_argument(
+        "--stories", type=positive, help="how many stories a builtin corpus has (default: 20000)"
+    )
     parser.add_shared("seed")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
     args = parser.parse_args()

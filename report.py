@@ -43,7 +43,7 @@ def make_report(files) -> bytes:
     for path, result, out_of_date in files.results:
         if out_of_date:
             result = replace(result, warnings=[*result.warnings, out_of_date])
-        command = result.command.split()[0]
+        command = result.command.partition(" ")[0]
         title = SECTIONS.get(command, command)
         content = to_html(result) + files.picture(path.with_suffix(".svg"))
         sections[title] = sections.get(title, "") + details(files.label(path), content)

@@ -47,15 +47,18 @@ MOJIBAKE = re.compile(
 ENTITY = re.compile(r"&(?:[A-Za-z]\w*|#\w+);")  # of HTML, such as &quot; or &#39;
 # A complete story ends with a sentence mark (UAX #29's Sentence_Terminal, in any script, or one of
 # … ‥ ⋯ and the Greek and Tibetan marks), an emoji, “The end”, or “Fin” and its like after such a
-# mark, perhaps followed by closing quotes, brackets, Markdown's * and _, and zero-width characters.
+# mark, perhaps followed by closing quotes, brackets, Markdown's * and _, and zero-width characters,
+# and by a line of dashes and the like.
 # 0.5% of the published stories were cut off. Thai, Lao and related Tai scripts do not mark the end
 # of a sentence: a story that ends in one of their letters is complete. \u20e3: a keycap, as in 1️⃣
 EMOJI = r"\p{Extended_Pictographic}\p{Emoji_Modifier}\p{Regional_Indicator}\u20e3"
 CLOSING = r"""\s"'*_`＂＇\p{Pe}\p{Pf}\p{Pi}\p{Cf}\p{Mn}"""
 UNMARKED = r"\p{Thai}\p{Lao}\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Viet}"
-THE_END = rf"\b(?i:the end)|\p{{Sentence_Terminal}}[{CLOSING}]*(?i:fin|fine|fim|ende|конец|koniec)"
+FIN = rf"\p{{Sentence_Terminal}}[{CLOSING}]*(?i:fin|fine|fim|ende|конец|koniec)"
+THE_END = rf"\b(?i:the end)(?:\s*[~–—-]+)?|{FIN}"
+LINE = r"\n[-–—=#~*_\s]+"  # of dashes and the like
 COMPLETE = regex.compile(
-    rf"(?:[\p{{Sentence_Terminal}}…‥⋯\u037e།{EMOJI}{UNMARKED}]|{THE_END})[{CLOSING}]*\Z"
+    rf"(?:[\p{{Sentence_Terminal}}…‥⋯\u037e།{EMOJI}{UNMARKED}]|{THE_END})[{CLOSING}]*(?:{LINE})?\Z"
 )
 
 
@@ -67,9 +70,11 @@ def repair_mojibake(match: re.Match) -> str:
 
 
 def clean(text: str) -> tuple[str, bool]:
-    """(the story without mojibake, \\r, and white space around it and at line ends; whether
-    mojibake was repaired)"""
-    text, n_repaired = ENTITY.subn(lambda match: html.unescape(match[0]), text)
+    """(the story without mojibake, entities, \\r, and white space around it and at line ends;
+    whether mojibake or entities were repaired)"""
+    unescaped = ENTITY.sub(lambda match: html.unescape(match[0]), text)
+    n_repaired = int(unescaped != text)
+    text = unescaped
     if not text.isascii():
         text, n = MOJIBAKE.subn(repair_mojibake, text)
         n_repaired += n

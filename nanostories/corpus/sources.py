@@ -220,7 +220,10 @@ def parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[dict]:
     parquet = pyarrow_parquet()
     try:
         file = parquet.ParquetFile(path)
-        read = {*FIELDS, *columns} & set(file.schema_arrow.names)
+        names = set(file.schema_arrow.names)
+        read = {*FIELDS, *columns} & names
+        if not names & set(columns):
+            read = names  # an error will name them
         for batch in file.iter_batches(columns=sorted(read)):
             yield from batch.to_pylist()
     except (ValueError, OSError) as error:  # pyarrow's

@@ -76,10 +76,9 @@ def stories_of(tokens: np.ndarray, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def text_identity(directory: Path) -> tuple | Path:
-    """Equal for corpora of the same stories and splits, whatever their vocabularies. If there is
-    none: the path."""
+    """Equal for corpora of the same stories and splits, whatever their vocabularies, as far as
+    counts tell. If there is none: the path."""
     if not (directory / "meta.json").exists():
         return directory
     meta = read_json(directory / "meta.json")
-    counts = [(split["stories"], split["bytes"]) for split in meta["splits"].values()]
-    return *meta["source"], *counts
+    return tuple((split["stories"], split["bytes"]) for split in meta["splits"].values())

@@ -6,12 +6,11 @@ command, and a story of each.
 """
 
 import html
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from nanostories.checkpoints.checkpoint import identity_of_checkpoint
-from nanostories.generation.samples_file import EVAL, read_rows, run_of_samples
+from nanostories.checkpoints.checkpoint import checkpoint_file, identity_of_checkpoint
+from nanostories.generation.samples_file import EVAL, read_rows
 from nanostories.grading.scores import TRUE_ENDING
 from nanostories.pages.result_files import ResultFiles
 from nanostories.pages.runs import run_row
@@ -33,12 +32,12 @@ ABOUT = {
     "bits per byte": "the lowest, on the validation stories",
     "grammar": "pairs of sentences of which the right one is likelier; chance is 50%",
     "facts": "prompts answered right; chance is 25%",
-    "fluency": "by {judge}, beside the true endings",
-    "consistency": "by {judge}, beside the true endings",
+    "fluency": "by {judge}, of runs that continue the same prompts",
+    "consistency": "by {judge}, of runs that continue the same prompts",
     "flagged as copies": "completions that copy a training story, of those long enough for it",
 }
 OF_STORIES = ("fluency", "consistency", "flagged as copies")
-BOLD = "Bold: certainly the best, as its 95% interval lies above those of all other runs."
+BOLD = "Bold: its 95% interval lies above those of all other runs."
 
 
 def overview_section(files: ResultFiles) -> str:
@@ -60,18 +59,19 @@ def overview_section(files: ResultFiles) -> str:
     if not rows:
         return ""
     by_others = {rows[directory]["run"] for directory in with_other_weights(files, stories)}
-    grades, judge = most_grades(files, rows)
+    scores = most_grades(files, rows)
+    judge = scores.facts["judge"] if scores else ""
     truth = {"run": "(true endings)"}
     for path, result, out_of_date in files.results:
-        for name, column, cell, note in figures_of(result, path.stem, judge):
+        for name, column, cell, note in figures_of(result, path.stem, scores):
             row = rows.get(directory_of(name, path, files.top))
-            if name == TRUE_ENDING and path == grades:  # other grades may be of other prompts
+            if name == TRUE_ENDING:
                 row = truth
             if not row or cell is None or row.get(column) is not None:
                 continue
             row[column] = cell
             if row["run"] in by_others and column in OF_STORIES:
-                note = "of stories by other weights than its best.pt has now; sample again"
+                note = "of stories by other weights than their checkpoint has now; sample again"
             if note or out_of_date:
                 notes[row["run"], column] = note or out_of_date
     return overview_html(list(rows.values()), truth, notes, judge) + one_story_each(stories, rows)
@@ -114,34 +114,40 @@ def directory_of(name: str, result: Path, top: Path) -> Path:
 
 
 def with_other_weights(files: ResultFiles, stories: dict[Path, dict]) -> Iterator[Path]:
-    """The directories whose stories are by other weights than best.pt has. stories: a row of a set,
-    by directory."""
+    """The directories whose stories are by other weights than their checkpoint has. stories: a row
+    of a set, by directory."""
     for directory, story in stories.items():
         if "weights" in story:
-            best = files.read(run_of_samples(directory) / "best.pt", identity_of_checkpoint)
-            if best and story["weights"] != best:
+            now = files.read(checkpoint_file(story.get("model") or ""), identity_of_checkpoint)
+            if now and story["weights"] != now:
                 yield directory
 
 
-def most_grades(files: ResultFiles, rows: dict[Path, dict]) -> tuple[Path | None, str]:
-    """The file and the judge of most graded stories of the sets eval, by the runs of these rows."""
-    counts = Counter()
+def most_grades(files: ResultFiles, rows: dict[Path, dict]) -> Table | None:
+    """Of the tables of a judge's scores of the set eval, the one with most graded stories, by the
+    runs of these rows. Others may be of other prompts, which do not compare."""
+    most = 0
+    found = None
     for path, result, _ in files.results:
         for table in filter(is_of_judge, result.tables):
-            for row in table.rows:
-                if directory_of(row["run"], path, files.top) in rows:
-                    counts[path, table.facts["judge"]] += row["stories"] - row["ungraded"]
-    return max(counts, key=counts.get, default=(None, ""))
+            known = [x for x in table.rows if directory_of(x["run"], path, files.top) in rows]
+            n_graded = sum(row["stories"] - row["ungraded"] for row in known)
+            if n_graded > most:
+                most = n_graded
+                found = table
+    return found
 
 
 def is_of_judge(table: Table) -> bool:
     facts = table.facts
-    return facts.get("kind") == "scores" and facts["judge"] != "" and facts["set"] == EVAL
+    return facts.get("kind") == "scores" and bool(facts["judge"]) and facts.get("set") == EVAL
 
 
-def figures_of(result: Result, stem: str, judge: str) -> Iterator[tuple[str, str, Cell, str]]:
-    """Yields (name of a run, one of FORMATS, its cell, why not to believe it). Scores are this
-    judge's; they and copies are of the set eval. stem: of the result's file"""
+def figures_of(
+    result: Result, stem: str, scores: Table | None
+) -> Iterator[tuple[str, str, Cell, str]]:
+    """Yields (name of a run, one of FORMATS, its cell, why not to believe it). Scores are those of
+    one table; copies are of the set eval. stem: of the result's file"""
 
     def warning_of(run: str) -> str:
         about_it = [text for text in result.warnings if text.startswith(f"{run} ")]
@@ -156,7 +162,7 @@ def figures_of(result: Result, stem: str, judge: str) -> Iterator[tuple[str, str
                     yield model, "grammar", cell, warning_of(model)
             if kind == "shares":
                 yield name, "facts", row.get("facts"), warning_of(name)
-            if is_of_judge(table) and table.facts["judge"] == judge:
+            if table is scores:
                 for score in ("fluency", "consistency"):
                     note = table.notes.get(name) or table.notes.get(score, "")
                     yield name, score, row.get(score), note

@@ -1,14 +1,23 @@
-// Grades stories, one at a time: a digit for each score. They are kept in the browser, and saved as
-// a file that grade.py reads.
+// Grades stories, one at a time: a digit for each score. They are kept in the browser, for each
+// reader, and saved as a file that grade.py reads.
 const $ = (id) => document.getElementById(id);
 const { stories, scores } = data;
-const PLACE = `nanostories-${stories.map((story) => story.key).join("").slice(0, 200)}`;
-const kept = JSON.parse(localStorage.getItem(PLACE) ?? '{"name": "", "grades": {}}');
-let place = Math.max(0, stories.findIndex((story) => !isGraded(story)));
+const PLACE = "nanostories-grades"; // of all pages: a key stands for a story's text
+const kept = JSON.parse(localStorage.getItem(PLACE) ?? '{"name": "", "readers": {}}');
+let place = firstUngraded();
 let current = 0; // the score that the next digit is for
 
+// {key of a story: its grades}, of the reader whose name is in the field
+function ownGrades() {
+  return (kept.readers[kept.name] ??= {});
+}
+
+function firstUngraded() {
+  return Math.max(0, stories.findIndex((story) => !isGraded(story)));
+}
+
 function isGraded(story) {
-  const grades = kept.grades[story.key] ?? {};
+  const grades = ownGrades()[story.key] ?? {};
   return scores.every(({ name }) => grades[name] !== undefined);
 }
 
@@ -18,7 +27,7 @@ function keep() {
 
 function show() {
   const story = stories[place];
-  const grades = kept.grades[story.key] ?? {};
+  const grades = ownGrades()[story.key] ?? {};
   const told = story.instruction ? [element("p", { class: "quiet" }, story.instruction)] : [];
   $("story").replaceChildren(...told, element("i", {}, story.beginning), story.completion);
   $("scores").replaceChildren(
@@ -52,7 +61,7 @@ function select(i, isFocused = false) {
 
 function grade(value) {
   const { key } = stories[place];
-  kept.grades[key] = { ...kept.grades[key], [scores[current].name]: value };
+  ownGrades()[key] = { ...ownGrades()[key], [scores[current].name]: value };
   keep();
   if (current + 1 < scores.length) current += 1;
   else if (place + 1 < stories.length) return go(1);
@@ -70,7 +79,7 @@ function save() {
   const name = kept.name.replace(/[^\p{L}\p{N}_-]+/gu, "_");
   if (!name) return $("name").focus();
   const lines = [["judge", "story", ...scores.map((score) => score.name)]];
-  for (const [key, grades] of Object.entries(kept.grades)) {
+  for (const [key, grades] of Object.entries(ownGrades())) {
     lines.push([name, key, ...scores.map((score) => grades[score.name] ?? "")]);
   }
   const text = lines.map((line) => `${line.join(",")}\n`).join("");
@@ -80,9 +89,14 @@ function save() {
 }
 
 $("name").value = kept.name;
-$("name").oninput = () => {
+$("name").onchange = () => {
+  const nameless = kept.name ? {} : ownGrades(); // typed before the name
   kept.name = $("name").value.trim();
+  Object.assign(ownGrades(), nameless);
+  if (kept.name) delete kept.readers[""];
   keep();
+  place = firstUngraded();
+  show();
 };
 $("back").onclick = () => go(-1);
 $("next").onclick = () => go(1);

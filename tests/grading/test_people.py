@@ -46,7 +46,7 @@ def save_grades(group, out, judge: str, grade) -> None:
 def test_the_page_is_blind_and_has_controls(groups, tmp_path):
     page = write_page(groups, tmp_path / "out")
     items = items_of(page)
-    assert GRADED_STORIES <= len(items) < GRADED_STORIES + 5
+    assert len(items) >= GRADED_STORIES
     assert "careful" not in page.read_text() and "(true ending)" not in page.read_text()
     keys = {item["key"] for item in items}
     for kind in (TRUE_ENDING, OTHER, CUT):
@@ -82,13 +82,14 @@ def test_grades_that_are_none_are_named(groups, tmp_path):
 
 def test_a_later_file_counts(groups, tmp_path):
     """Browsers call a second download read-Mia (1).csv, which sorts before read-Mia.csv."""
-    key = story_key(groups[0].runs[0].stories[0])
+    first = groups[0].runs[0]
+    key = story_key(first.stories[0])
     for i, (name, grade) in enumerate({"read-Mia": 7, "read-Mia (1)": 3}.items()):
         path = tmp_path / f"{name}.csv"
         path.write_text(f"{HEADER}\nMia,{key},{grade},,,")
         os.utime(path, (i, i))
     (comparison,) = by_people(groups, tmp_path)
-    assert comparison.scores["grammar"]["a"][0] == 3
+    assert comparison.scores["grammar"][first.name][0] == 3
 
 
 def test_grades_apply_to_the_same_text_alone_and_few_are_shown_as_few(groups, tmp_path, capsys):
@@ -128,12 +129,12 @@ def test_a_person_grades_by_keyboard_and_loses_nothing(groups, chromium, tmp_pat
     chromium.press(*"7x05", "3")  # four scores of the first story, one of the second
     state = "[place, current, document.querySelector('#count').textContent]"
     assert chromium.run(state) == [1, 1, f"Story 2 of {len(items_of(page))}; 1 graded"]
-    kept = chromium.run("JSON.stringify(kept.grades)")
+    kept = chromium.run("JSON.stringify(ownGrades())")
     first, second = json.loads(kept).values()
     assert list(first.values()) == [7, 10, 0, 5] and second == {"grammar": 3}
     chromium.call(chromium.page.reload)
     assert chromium.run("[place, current]") == [1, 0]
-    assert chromium.run("JSON.stringify(kept.grades)") == kept
+    assert chromium.run("JSON.stringify(ownGrades())") == kept
     assert chromium.run("document.documentElement.scrollWidth") <= 360 and chromium.messages == []
     # On a phone, which has no keys: from the list of the last score
     chromium.run("""(() => {
@@ -141,7 +142,7 @@ def test_a_person_grades_by_keyboard_and_loses_nothing(groups, chromium, tmp_pat
       list.value = "10";
       list.dispatchEvent(new Event("change"));
     })()""")
-    grades = chromium.run("kept.grades[stories[1].key]")
+    grades = chromium.run("ownGrades()[stories[1].key]")
     assert list(grades.values()) == [3, 10] and chromium.run("place") == 2
 
 
@@ -160,6 +161,9 @@ def test_the_file_that_the_page_saves_is_read(groups, chromium, tmp_path):
     chromium.run("document.activeElement.blur()")
     chromium.press("Control+8", "7")
     (tmp_path / "read-me.csv").write_text(chromium.run(SAVED))
+    # Another reader of the same browser begins anew
+    chromium.run("$('name').value = 'Bob'; $('name').onchange()")
+    assert chromium.run("ownGrades()") == {}
     (found,) = by_people(groups, tmp_path)
     graded = [scores for scores in itertools.chain(*found.grades.values()) if scores]
     assert found.judge == "human:A_B7" and graded == [{"grammar": 7}]

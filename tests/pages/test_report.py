@@ -220,7 +220,8 @@ def test_figures_of_stories_by_other_weights_say_so(out):
     weights = identity_of_checkpoint(out / "a" / "best.pt")
     save_scores(out, scores())
     for written_by, is_noted in ((weights, False), ("others", True)):
-        rows = [row | {"weights": written_by} for row in read_rows(samples).values()]
+        origin = {"model": str(out / "a" / "best.pt"), "weights": written_by}
+        rows = [row | origin for row in read_rows(samples).values()]
         write_rows(samples, rows)
         section = overview(out)[0]
         assert ("a (consistency): of stories by other weights" in section) == is_noted
