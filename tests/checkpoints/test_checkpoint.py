@@ -82,7 +82,7 @@ def test_checkpoints_by_name(run, tmp_path, monkeypatch):
         "5": [run / "step-5"],
     }.items():
         assert [model.name for model in open_models(str(run), checkpoint)] == list(map(str, files))
-    for name, checkpoint in ((run, "6"), (run / "step-5", "all")):
+    for name, checkpoint in ((run, "6"), (run / "step-5", "all"), (run / "ckpt.pt", "5")):
         with pytest.raises(UserError, match="--checkpoint"):
             open_model(str(name), checkpoint)
     assert open_model("hf:gpt2", "5").name == "hf:gpt2"

@@ -198,6 +198,17 @@ def test_the_overview_has_one_judge_and_all_who_wrote_stories(out):
     assert "by lm:x" in section and "Anna" not in section and "</i> upon." in section
 
 
+def test_scores_after_other_prompts_are_left_out(out):
+    """grade.py writes a table for each group of runs that share prompts."""
+    shutil.copytree(out / "a", out / "c")
+    others = [scored("c", 0.9, 0.85, 0.95), scored("(true ending)", 2.0, 1.9, 2.1)]
+    save_scores(out, scores(others), scores())
+    _, rows = overview(out)
+    assert rows["c"]["consistency"] == "–"
+    assert rows["(true endings)"]["consistency"] == "1.00 [0.90, 1.10]"
+    assert rows["b"]["consistency"] == "<b>0.80 [0.70, 0.90]</b>"
+
+
 def test_the_overview_takes_results_of_today_and_says_what_is_out_of_date(out):
     """From several files: the comparison of all runs was made before the stories of a changed."""
     samples = out / "a" / "samples/eval.jsonl"

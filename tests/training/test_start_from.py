@@ -91,6 +91,15 @@ def test_what_does_not_fit_is_refused_in_one_line(
     assert "\n" not in str(error.value) and not Path(config["out_dir"]).exists()
 
 
+def test_a_run_does_not_take_the_place_of_its_source(config):
+    """Its checkpoints would name themselves as their source."""
+    run = run_of(config)
+    for source in (run, run / "best.pt"):
+        with pytest.raises(UserError, match="another --name"):
+            run_of(config, start_from=str(source))
+    assert sorted(path.name for path in run.parent.iterdir() if path.is_dir()) == [run.name]
+
+
 def test_bigram_embeddings_are_singular_vectors_of_the_information_of_neighbors():
     tokens = np.random.default_rng(0).geometric(0.2, 5000) % 12  # 12 does not occur
     tokens[1::2] = (5 * tokens[::2] + tokens[1::2] % 3) % 12

@@ -82,6 +82,23 @@ def test_as_published_a_third_of_the_stories_is_shuffled_and_read_alone(n_window
     assert all_drawn == set(range(len(stories))) and len(first_words) == 4
 
 
+def test_what_is_past_the_end_of_the_corpus_is_no_story():
+    """Inputs there are padding (here 399), which nothing may be trained to write."""
+    seen = []
+
+    def loss_of(inputs, targets):
+        seen.append(targets)
+        return (targets >= 0).any().float()
+
+    objective = objective_of(loss_of)
+    inputs = torch.tensor([[*word_story(10), 399, 399, 399]])
+    targets = torch.cat([inputs[:, 1:], torch.tensor([[399]])], dim=1)
+    targets[:, len(word_story(10)) - 1 :] = -100
+    for _ in range(20):
+        objective(inputs, targets)
+    assert not any((targets == 399).any() for targets in seen)
+
+
 @pytest.mark.parametrize(
     "tokens, penalties",
     [
