@@ -99,7 +99,7 @@ def bench(rounds=1):
             losses.append(float(row["val_loss"]))
             figures[f"ours, 1/{1 / share:.0f} of the time, seed {seed}: loss"] = losses[-1]
         speedups.append(speedup(losses, peer_losses[best_rate]))
-    return {"nanogpt": statistics.median(speedups)}, figures
+    return {"nanoGPT-style": statistics.median(speedups)}, figures
 
 
 def speedup(losses: list[float], peer_loss: float) -> float:

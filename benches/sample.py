@@ -68,8 +68,8 @@ def bench(rounds=3):
         for name, value in seconds.items():
             figures[f"{name}, batch {batch_size}, tokens/s"] = batch_size * NEW_TOKENS / value
         their_seconds = min(seconds[name] for name in their_models)
-        ratios[f"batch{batch_size}"] = their_seconds / seconds["ours"]
-        ratios[f"nanogpt_batch{batch_size}"] = seconds["nanoGPT-style"] / seconds["ours"]
+        ratios[f"transformers, batch {batch_size}"] = their_seconds / seconds["ours"]
+        ratios[f"nanoGPT-style, batch {batch_size}"] = seconds["nanoGPT-style"] / seconds["ours"]
 
     many = random_tokens(50, 100).repeat_interleave(10, dim=0)
     label = "ours, 50 prompts of 100 tokens x 10 completions of 200, no top-k, seconds"

@@ -14,14 +14,14 @@ import unicodedata
 import regex
 
 # Reasons to drop a story
-EMPTY = "empty dropped"
-NO_HEADER = "without a header or a story dropped"
-TRUNCATED = "truncated dropped"
-DUPLICATE = "duplicates dropped"
-IN_VALIDATION = "validation stories dropped from train"
+EMPTY = "dropped as empty"
+NO_HEADER = "dropped without a header or a story"
+TRUNCATED = "dropped as truncated"
+DUPLICATE = "dropped as duplicates"
+IN_VALIDATION = "dropped from train, as in val"
 CLEANING = (  # what meta.json counts, in this order
     "stories read",
-    "mojibake repaired",
+    "garbled characters or entities repaired",
     EMPTY,
     NO_HEADER,
     TRUNCATED,

@@ -33,13 +33,13 @@ FIELDS = {
     "summary": "Summary",
     "sentence": "Random sentence",
 }
-LISTS = ("words", "features")
+LIST_FIELDS = {"words", "features"}
 MARKER = "Story:"
-NAMES = {title: name for name, title in FIELDS.items()}
-FIELD = re.compile(rf"^({'|'.join(NAMES)}):", re.M)
+FIELD_OF_TITLE = {title: name for name, title in FIELDS.items()}
+FIELD = re.compile(rf"^({'|'.join(FIELD_OF_TITLE)}):", re.M)
 # Fields below the story, searched from its end (?r): from its beginning, many such lines would take
 # forever.
-BELOW = regex.compile(rf"(?r)(?:\n+(?:{'|'.join(NAMES)}):[^\n]*)+\s*\Z")
+BELOW = regex.compile(rf"(?r)(?:\n+(?:{'|'.join(FIELD_OF_TITLE)}):[^\n]*)+\s*\Z")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class StoryWithHeader:
     def instruction(self) -> dict:
         """The fields, with words and features as lists."""
         return {
-            name: split_list(text) if name in LISTS else text for name, text in self.fields.items()
+            name: split_list(text) if name in LIST_FIELDS else text
+            for name, text in self.fields.items()
         }
 
     def only(self, names: Collection[str]) -> "StoryWithHeader":
@@ -95,7 +96,7 @@ def read(text: str) -> StoryWithHeader | None:
     fields = {}
     for title, value in zip(pieces[::2], pieces[1::2]):
         if value.strip():
-            fields[NAMES[title]] = " ".join(value.split())
+            fields[FIELD_OF_TITLE[title]] = " ".join(value.split())
     if above.strip() or not fields:
         return None
     return StoryWithHeader(fields, story.strip())
@@ -110,7 +111,7 @@ def format_header(fields: Mapping[str, str]) -> str:
     """A header with these fields, each on one line."""
     tidy = {}
     for name, text in fields.items():
-        if name in LISTS:
+        if name in LIST_FIELDS:
             text = ", ".join(split_list(text))
         tidy[name] = " ".join(text.split())
     return StoryWithHeader(tidy, "").header

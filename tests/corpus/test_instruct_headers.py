@@ -87,7 +87,7 @@ def test_the_published_instruct_files(tmp_path, monkeypatch):
     stories = stories_in(tmp_path / "instruct", "train")
     assert stories[0] == "Words: 0, b, c\nRandom sentence: It is 0.\nStory:\n\nIt is 0.\nOh!"
     assert stories[-1] == "Features: Twist\nSummary: It \ufffdruns.\nStory:\n\nIt ran."
-    assert load_meta(tmp_path / "instruct")["cleaning"]["without a header or a story dropped"] == 1
+    assert load_meta(tmp_path / "instruct")["cleaning"]["dropped without a header or a story"] == 1
     assert len(stories) == 31  # without those in val, though their headers are others
 
 

@@ -28,7 +28,7 @@ BAD = {  # name of a file -> its content, and a word of the message
     "object.json": (b'{"stories": []}', "array"),
     "broken.json": (b'[{"text": "Oh."}', "not JSON"),
     "cut.txt.gz": (gzip.compress(GOOD)[:-1000], "gzip"),
-    "cutoff.txt": (f"One and\n{END}\nTwo and\n{END}\n".encode(), "2 truncated dropped"),
+    "cutoff.txt": (f"One and\n{END}\nTwo and\n{END}\n".encode(), "2 dropped as truncated"),
     "stories.odt": (b"text", ".jsonl"),
     "comma.csv": (b"text\nOne day,a fox ran.\n", "row 1 has more cells"),
 }
