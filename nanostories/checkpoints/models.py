@@ -77,10 +77,14 @@ class Model:
 
 def label_of(path: Path, base: Path) -> str:
     """The path from `base`, if it is below it; else the path as given."""
-    path_here = os.path.relpath(path, base)
-    if path_here == ".":
-        return path.resolve().name
-    return str(path) if path_here.startswith("..") else path_here
+    # also resolved: out/, or a run in it, may be a symbolic link
+    places = (os.path.relpath(path, base), os.path.relpath(path.resolve(), base.resolve()))
+    for place in places:
+        if place == ".":
+            return path.resolve().name
+        if not place.startswith(".."):
+            return place
+    return str(path)
 
 
 def open_model(name: str = "", checkpoint: str = "best") -> Model:

@@ -93,7 +93,7 @@ def test_checkpoints_by_name(run, tmp_path, monkeypatch):
     assert runs_below(run / "step-5") == [run / "step-5"]
 
 
-def test_names_and_places_of_models(run):
+def test_names_and_places_of_models(run, tmp_path):
     places = {
         "hf:roneneldan/TinyStories-8M": Path("out/roneneldan--TinyStories-8M"),
         f"hf:{run}": Path("out/demo"),
@@ -105,6 +105,11 @@ def test_names_and_places_of_models(run):
     assert open_model(str(run / "step-5")).label(run.parent) == "demo/step-5"
     assert open_model(str(run)).label(run) == "demo"
     assert open_model(str(run)).label(run.parents[1] / "elsewhere") == str(run)
+    linked = tmp_path / "linked"
+    linked.symlink_to(run.parent)
+    assert open_model(str(linked / "demo")).label(run.parent) == "demo"
+    (run.parent / "link").symlink_to(tmp_path)
+    assert open_model(str(run.parent / "link")).label(run.parent) == "link"
     with pytest.raises(UserError, match="hf:gpt2 needs --data"):
         open_model("hf:gpt2").evaluation_corpus()
 
