@@ -89,7 +89,8 @@ def print_results(name: str, results: list[dict]) -> None:
     for machine, result in newest.items():
         ratios = {f"ratio: {key}": ratio for key, ratio in result["ratios"].items()}
         for key, value in (ratios | result["figures"]).items():
-            rows.setdefault(key, {"": key})[machine] = round(value) if value >= 1000 else value
+            text = f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+            rows.setdefault(key, {"": key})[machine] = text
     table = Table(name, list(rows.values()))
     if not rows:
         table.about = f"no saved result; make one: python bench.py {name} --save"

@@ -101,7 +101,7 @@ def parse_arguments() -> argparse.Namespace:
         type=positive,
         default=12_000,
         metavar="MB",
-        help="`memory`: more is out of memory",
+        help="`memory`: more is oom (out of memory)",
     )
     parser.add_argument(
         "--prompts",
@@ -153,7 +153,7 @@ def run_experiment(args: argparse.Namespace) -> None:
     listed = choose_runs(experiment, args)
     keys = missing_keys(listed, args)
     if keys and not args.dry_run:
-        raise UserError(f"it calls an API: set the environment variable {' and '.join(keys)}")
+        raise UserError(f"it calls an API: set {' and '.join(keys)} in the environment")
     corpora = find_corpora(experiment, listed, args)
     directory = args.out_dir / args.experiment
     if args.scale != "small":

@@ -98,7 +98,7 @@ def export_page(model, backend, path: Path, title: str, introduction: str) -> No
     for lesson in lessons:
         for claim in lesson.claims:
             needed = f"{claim.low:.0%} to {claim.high:.0%}"
-            verdict = "holds" if claim.holds else "fails wherever it was tried"
+            verdict = "holds" if claim.holds else "fails here"
             rows.append([lesson.kind, claim.text, f"{claim.measured:.1%}", needed, verdict])
     if rows:
         print(table_text(["lesson", "claim", "measured", "needed", "result"], rows))

@@ -109,7 +109,7 @@ def measure(run: str, rows: Sequence[dict]) -> list[dict]:
     return measured
 
 
-def values_by_prompt(rows: Sequence[dict]) -> dict[str, dict[str, dict[int, list[float]]]]:
+def values_by_prompt(rows: Sequence[dict]) -> dict[str, dict[str, dict[str | int, list[float]]]]:
     """{measure: {source of the stories: {prompt: a value for each story}}}"""
     summaries = {row["instruction"]["summary"] for row in rows if "summary" in row["instruction"]}
     values = {}

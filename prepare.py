@@ -272,7 +272,7 @@ def clean_text(text: str, options: Options, counts: dict[str, int]) -> tuple[str
         text = text.strip("\r\n")
     else:
         text, was_repaired = clean(text)
-        counts["garbled characters or entities repaired"] += was_repaired
+        counts["repaired (garbled characters, entities)"] += was_repaired
     if options.add_headers:
         text = instruct_headers.add_header(text)
     if not options.headers:

@@ -246,8 +246,6 @@ def analyze(
 def settings_of(samples: list[dict], corpus: WordCorpus) -> dict:
     n_prompts = len({row["prompt_index"] for row in samples})
     settings = {setting: samples[0].get(setting) for setting in SAMPLING_SETTINGS}
-    if all(row.get("finished") for row in samples):  # a limit that cut no story is no difference
-        settings["max_new_tokens"] = None
     settings["training stories"] = text_identity(corpus.directory)
     settings["prompts"] = n_prompts
     settings["completions per prompt"] = len(samples) / n_prompts

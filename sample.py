@@ -311,10 +311,7 @@ def set_to_write(
     if args.eval:
         draw = "random" if args.split == "train" else "first"
         ask = " ".join(args.ask) or None
-        cut = args.cut
-        if instruct_headers.read(prompts[0].text):  # the header alone is shown
-            cut = None
-        settings = dict(split=args.split, draw=draw, cut=cut, ask=ask)
+        settings = dict(split=args.split, draw=draw, cut=args.cut, ask=ask)
     settings |= backend.identity() | asdict(sampling)
     directory = args.out or model.directory
     if args.out and args.checkpoint == "all":  # each step apart

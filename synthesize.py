@@ -283,7 +283,7 @@ def show(args: argparse.Namespace) -> None:
 
 def describe(name: str, stories: Collection[dict]) -> Table:
     """Whether they have dialogue where it was requested, and otherwise: of the features, rules can
-    tell that alone. (Stories that lack a word were rejected.)"""
+    tell that alone. (English stories that lack a word were rejected.)"""
     checks = {"dialogue if requested": [], "dialogue otherwise": []}
     for story in stories:
         when = "if requested" if "Dialogue" in story["features"] else "otherwise"
@@ -298,7 +298,9 @@ def describe(name: str, stories: Collection[dict]) -> Table:
 def write_stories(directory: Path, args: argparse.Namespace) -> None:
     requests = draw_requests(args)
     if args.dry_run:
-        ask(DataSet(directory), requests, args)
+        data = DataSet(directory)
+        data.require_same_requests(requests)
+        ask(data, requests, args)
         return
     busy = "another synthesize.py is writing there; let it finish"
     with lock(directory, ".synthesize.lock", busy):

@@ -18,7 +18,7 @@ try:
 except ImportError:  # Windows: nothing is locked there
     fcntl = None
 
-ROOT = Path(__file__).parents[1]  # of the repository
+ROOT = Path(__file__).resolve().parents[1]  # of the repository
 PROMPTS = ROOT / "prompts"
 
 

@@ -18,10 +18,10 @@ EMPTY = "dropped as empty"
 NO_HEADER = "dropped without a header or a story"
 TRUNCATED = "dropped as truncated"
 DUPLICATE = "dropped as duplicates"
-IN_VALIDATION = "dropped from train, as in val"
+IN_VALIDATION = "dropped from train, because also in val"
 CLEANING = (  # what meta.json counts, in this order
     "stories read",
-    "garbled characters or entities repaired",
+    "repaired (garbled characters, entities)",
     EMPTY,
     NO_HEADER,
     TRUNCATED,
@@ -56,9 +56,9 @@ CLOSING = r"""\s"'*_`＂＇\p{Pe}\p{Pf}\p{Pi}\p{Cf}\p{Mn}"""
 UNMARKED = r"\p{Thai}\p{Lao}\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Viet}"
 FIN = rf"\p{{Sentence_Terminal}}[{CLOSING}]*(?i:fin|fine|fim|ende|конец|koniec)"
 THE_END = rf"\b(?i:the end)(?:\s*[~–—-]+)?|{FIN}"
-LINE = r"\n[-–—=#~*_\s]+"  # of dashes and the like
+LINE = rf"(?<=\n)[-–—=#~][-–—=#~{CLOSING}]*+"  # of dashes and the like
 COMPLETE = regex.compile(
-    rf"(?:[\p{{Sentence_Terminal}}…‥⋯\u037e།{EMOJI}{UNMARKED}]|{THE_END})[{CLOSING}]*(?:{LINE})?\Z"
+    rf"(?:[\p{{Sentence_Terminal}}…‥⋯\u037e།{EMOJI}{UNMARKED}]|{THE_END})[{CLOSING}]*+(?:{LINE})?\Z"
 )
 
 

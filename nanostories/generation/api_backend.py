@@ -67,11 +67,12 @@ class ApiBackend:
     def complete(self, prompts: Mapping[Key, str], sampling: Sampling) -> Iterator[Continuation]:
         """Yields continuations as they arrive; requests that fail go to `failures`."""
         requests = self.requests(prompts, sampling)
+        failed = {}  # by the number of the prompt
 
         async def write(key: Key) -> Continuation:
             # Ten of one prompt that is refused, in a row, would look like an endpoint that fails.
-            if key[0] in self.failures:
-                raise self.failures[key[0]]
+            if key[0] in failed:
+                raise failed[key[0]]
             reply = await self.client.chat(allow_cut=True, **requests[key])
             text = reply.text
             if lacks_space(prompts[key], text):
@@ -82,6 +83,7 @@ class ApiBackend:
         order = sorted(prompts, key=lambda key: key[1])
         for key, result in self.client.map(write, order):
             if isinstance(result, RequestFailed):
+                failed[key[0]] = result
                 self.failures[key[0]] = result
             else:
                 yield result

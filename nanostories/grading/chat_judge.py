@@ -147,7 +147,8 @@ def checked(name: str, value) -> float:
     if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
         value = float(value)
     if type(value) not in (int, float) or not low <= value <= high:
-        raise UserError(f"{name} is {value!r}, not a number from {low:g} to {high:g}")
+        wanted = f"a number from {low:g} to {high:g}" if name in CHAT else "a number"
+        raise UserError(f"{name} is {value!r}, not {wanted}")
     return float(value)
 
 

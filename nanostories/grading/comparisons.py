@@ -216,6 +216,13 @@ class Comparison:
                 f"compared on the {n} prompts that all of these runs share; not used: more prompts"
                 f" of {', '.join(with_more)}"
             )
+        cut = [run.name for run in self.compared if run.is_cut]
+        if 0 < len(cut) < len(self.compared):
+            yield (
+                f"{', '.join(cut)}: a limit or the end of the context cut stories, but no true"
+                " endings, as other runs have whole stories: differences from true endings are"
+                " partly those of length"
+            )
         unlike = different_settings(self.compared)
         if unlike:
             yield (
@@ -238,9 +245,11 @@ class Comparison:
                 " sample.py --eval 50` keeps"
             )
         for name in self.scores:
-            failed = [control for control, passes in self.outcomes(name).items() if passes != "yes"]
+            outcomes = self.outcomes(name)
             few = ""
+            failed = [control for control, passes in outcomes.items() if passes == "no"]
             if self.doubt(name) == TOO_FEW:
+                failed = [control for control, passes in outcomes.items() if passes != "yes"]
                 few = "; with so few prompts any judge may seem so"
             if failed:
                 cannot = f"cannot tell the true ending from {' or '.join(failed)}"

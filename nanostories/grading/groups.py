@@ -58,7 +58,7 @@ class Group:
         """One for each prompt that has one. Where completions of all runs were cut, at the end of a
         context, a longer true ending is cut there, too, as most scores depend on the length."""
         longest = None  # completion, in words
-        if not any(run.is_uncut for run in self.runs):
+        if all(run.is_cut for run in self.runs):
             stories = itertools.chain.from_iterable(run.stories for run in self.runs)
             longest = max(len(PIECE.findall(story.completion)) for story in stories)
         endings = {}

@@ -39,7 +39,7 @@ def by_people(groups: Sequence[Group], directory: Path) -> list[Comparison]:
     """A grade belongs to the text that was graded: those of other texts are left out, with a line.
     UserError if a file has one that is not a grade."""
     by_judge = {}
-    files = directory.glob("read-*.csv")
+    files = sorted(directory.glob("read-*.csv"))
     for path in sorted(files, key=lambda path: path.stat().st_mtime):  # newer grades count
         for where, cells in read_user_table(path, ("judge", "story", *SCORES)):
             try:
@@ -66,6 +66,9 @@ def by_people(groups: Sequence[Group], directory: Path) -> list[Comparison]:
 def agreement(comparisons: Sequence[Comparison]) -> Table:
     """Rank correlation (Spearman's) of each pair of judges, people and models alike, on the runs'
     stories that both have graded."""
+    true_stories = {}  # by prompt: other instructions for one story are no independent trials
+    for comparison in comparisons:
+        true_stories |= comparison.group.story_of_prompt
     rows = []
     for name, by_judge in values_by_judge(comparisons).items():
         for first, second in itertools.combinations(by_judge, 2):
@@ -73,7 +76,7 @@ def agreement(comparisons: Sequence[Comparison]) -> Table:
             if len(shared) < FEWEST:
                 continue
             values = [(by_judge[first][story], by_judge[second][story]) for story in shared]
-            prompts = [story.prompt for story in shared]
+            prompts = [true_stories[story.prompt] for story in shared]
             row = {"judges": f"{first}, {second}", "score": name, "stories": len(shared)}
             rows.append(row | {"rank correlation": rank_correlation(values, prompts)})
     about = (

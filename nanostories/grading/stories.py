@@ -63,8 +63,8 @@ class Run:
         self.rows = rows  # the first completion of each prompt, then the second ones, …
         self.stories = [story_of(row) for row in rows]
         self.prompts = list(dict.fromkeys(story.prompt for story in self.stories))
-        # Neither max_new_tokens nor the context's end cut any of its stories
-        self.is_uncut = all(row.get("finished") for row in rows)
+        # Whether max_new_tokens or the context's end cut any of its stories
+        self.is_cut = any(row.get("finished") is False for row in rows)
 
     @cached_property
     def model(self) -> Model | None:
@@ -104,7 +104,7 @@ def different_settings(runs: Sequence[Run]) -> list[str]:
         values = {run.rows[0].get(name) for run in runs}
         if len(values) > 1:
             different.append(name)
-    if "max_new_tokens" in different and all(run.is_uncut for run in runs):
+    if "max_new_tokens" in different and not any(run.is_cut for run in runs):
         different.remove("max_new_tokens")
     return different
 

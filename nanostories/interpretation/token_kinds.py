@@ -72,9 +72,11 @@ def token_kinds(stories: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray
     kinds_of_stories = []
     for story in stories:
         ids = tokenizer.encode(story)
-        kinds = kinds_of_pieces(pieces_of(tokenizer, ids), names, function_words)
+        pieces = pieces_of(tokenizer, ids)
+        kinds = kinds_of_pieces(pieces, names, function_words)
         for i in reversed(range(len(ids) - 1)):
-            if tokenizer.decode_bytes([ids[i + 1]])[0] & 0xC0 == 0x80:  # it ends a character
+            next_byte = int.from_bytes(tokenizer.decode_bytes([ids[i + 1]])[:1])
+            if 0x80 <= next_byte < 0xC0 and not pieces[i].strip():  # the next ends its character
                 kinds[i] = kinds[i + 1]
                 if kinds[i] not in ("punctuation", "quotation mark"):
                     kinds[i + 1] = "inside of a word"

@@ -74,7 +74,8 @@ def open_corpus(directory: str | Path) -> WordCorpus:
     token_ends = np.flatnonzero(tokens == tokenizer.end_of_text)
     path = cache_directory() / "words" / f"{meta['splits']['train']['sha256'][:32]}-{RULES}.npz"
     if not path.exists():
-        words = read_words(tokens, tokenizer, f"reading words of {directory}")
+        label = f"reading words of {directory}"
+        words = read_words(tokens, tokenizer, label, len(token_ends))
         with write_atomically(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **words)
     with np.load(path) as kept:
@@ -119,7 +120,9 @@ class Piece(NamedTuple):
     is_unfinished: bool  # whether its sentence goes on in the next piece
 
 
-def read_words(tokens: np.ndarray, tokenizer: Tokenizer, label: str) -> dict[str, np.ndarray]:
+def read_words(
+    tokens: np.ndarray, tokenizer: Tokenizer, label: str, n_stories: int
+) -> dict[str, np.ndarray]:
     """ids, bounds: as in search.Stream. vocabulary, names: texts, one word a line.
 
     Each different piece is read once: there are 100,000, of millions of words."""
@@ -129,7 +132,7 @@ def read_words(tokens: np.ndarray, tokenizer: Tokenizer, label: str) -> dict[str
     bounds = [0]
     mid_sentence = collections.Counter()  # how often each word occurs mid-sentence
     stories = stories_of(tokens, tokenizer)
-    for story in tqdm(stories, label, leave=False, disable=None, delay=1):
+    for story in tqdm(stories, label, n_stories, leave=False, disable=None, delay=1):
         goes_on = False
         for text in story.split(" "):
             piece = pieces.get(text)

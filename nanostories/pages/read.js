@@ -22,6 +22,11 @@ function isGraded(story) {
 }
 
 function keep() {
+  // Another page may have kept grades since
+  const others = JSON.parse(localStorage.getItem(PLACE) ?? '{"readers": {}}').readers;
+  for (const [name, grades] of Object.entries(others)) {
+    if (name) kept.readers[name] = { ...grades, ...kept.readers[name] };
+  }
   localStorage.setItem(PLACE, JSON.stringify(kept));
 }
 
@@ -79,8 +84,9 @@ function save() {
   const name = kept.name.replace(/[^\p{L}\p{N}_-]+/gu, "_");
   if (!name) return $("name").focus();
   const lines = [["judge", "story", ...scores.map((score) => score.name)]];
-  for (const [key, grades] of Object.entries(ownGrades())) {
-    lines.push([name, key, ...scores.map((score) => grades[score.name] ?? "")]);
+  for (const { key } of stories) {
+    const grades = ownGrades()[key];
+    if (grades) lines.push([name, key, ...scores.map((score) => grades[score.name] ?? "")]);
   }
   const text = lines.map((line) => `${line.join(",")}\n`).join("");
   const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
@@ -91,11 +97,12 @@ function save() {
 $("name").value = kept.name;
 $("name").onchange = () => {
   const nameless = kept.name ? {} : ownGrades(); // typed before the name
+  delete kept.readers[""];
   kept.name = $("name").value.trim();
   Object.assign(ownGrades(), nameless);
-  if (kept.name) delete kept.readers[""];
   keep();
   place = firstUngraded();
+  current = 0;
   show();
 };
 $("back").onclick = () => go(-1);

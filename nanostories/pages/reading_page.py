@@ -27,7 +27,7 @@ def write_page(groups: Sequence[Group], directory: Path) -> Path:
     for group in groups:
         # no shuffled endings: a third kind of control would make it too long
         controls = [group.controls[kind] for kind in (TRUE_ENDING, OTHER, CUT)]
-        sources = [*group.sources().values(), *controls]
+        sources = [each for each in (*group.sources().values(), *controls) if each]
         n_prompts = max(PROMPTS, GRADED_STORIES // len(groups) // len(sources))
         for prompt in rng.sample(group.prompts, min(n_prompts, len(group.prompts))):
             for stories in sources:

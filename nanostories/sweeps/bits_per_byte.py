@@ -116,7 +116,8 @@ def main() -> None:
     with one_line_errors("nanostories.sweeps.bits_per_byte", interrupted="nothing was written"):
         model = open_model(args.model)
         cells = {"run": model.label(args.out.parent)} | measure(model, args.data)
-        formats = {"training FLOPs": ".2e"}
+        formats = {name: ".3f" for name in cells if name.startswith("bits per byte")}
+        formats["training FLOPs"] = ".2e"
         facts = {"kind": "bits per byte"}
         table = Table("Bits per byte", [cells], formats, facts=facts)
         save(args.out, "bits_per_byte", [table], sources=model.files)

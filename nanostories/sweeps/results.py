@@ -158,8 +158,10 @@ def mean_cell(cells: Sequence[Cell]) -> Cell:
         return texts[0]  # such as "oom", if only for one seed
     known = [cell for cell in cells if cell is not None]
     values = [value_of(cell) for cell in known]
-    if len(set(values)) > 1 or (len(values) > 1 and isinstance(known[0], list)):
+    if len(set(values)) > 1:
         return estimate(np.array(values)).cell
+    if len(values) > 1 and isinstance(known[0], list):
+        return [values[0], None, None]  # equal seeds say nothing of their scatter
     return known[0] if known else None
 
 

@@ -179,7 +179,9 @@ def read_run(run: Path) -> dict:
     """The settings of a run."""
     path = run / "config.json"
     if run.match("step-[0-9]*"):
-        raise UserError(f"{run}: only weights; to train on from them: --start_from={run}")
+        raise UserError(
+            f"{run}: only weights; to train on from them: --start_from={run} --name=NEW"
+        )
     if not path.exists():
         raise UserError(f"{run}: no run (it has no config.json)")
     settings = read_json(path)
@@ -214,7 +216,7 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
         elif name in DEFAULTS and not equals:
             raise UserError(f"{arg}: needs a value, as {arg}=VALUE")
         elif name == "resume" and equals:
-            raise UserError(f"{arg}: takes no value; to continue a run: --resume {text}")
+            raise UserError(f"{arg}: takes no value; to continue a run: --resume out/RUN")
         elif arg != "--resume":
             given[name] = parse_setting(name, text, arg)
     if not paths:

@@ -52,7 +52,7 @@ def read_log(path: Path) -> list[dict]:
 
 def percent_trained(done: float) -> str:
     """ "12% trained", rounded down; "" for a finished run. done: a fraction"""
-    return f"{math.floor(100 * done)}% trained" if done < 1 else ""
+    return f"{math.floor(100 * done + 1e-6)}% trained" if done < 1 else ""
 
 
 def partly_trained(run: Path) -> str:

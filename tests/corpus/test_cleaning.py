@@ -49,7 +49,7 @@ def test_cleaning_is_counted(capsys):
     kept = list(clean_and_split(train, val, Options(), counts))
     assert [text for split, text in kept if split == "train"] == [*whole, "Don’t."]
     assert [text for split, text in kept if split == "val"] == ["Val one.", "Val two!"]
-    # read, mojibake repaired, empty, without a header, truncated, duplicates, in val
+    # read, repaired, empty, without a header, truncated, duplicates, in val
     assert list(counts.values()) == [18, 1, 2, 0, 4, 3, 3]
     assert capsys.readouterr().out.count("dropped, as") == 3  # not of all four
 

@@ -131,9 +131,9 @@ def test_seeds_share_a_point_and_a_model_without_a_size_is_a_level_across_the_pa
     assert results.series_of({"run": "demo", "n_embd": 3}, rows, "n_embd") == ["demo"]
 
 
-def test_seeds_with_equal_values_have_the_interval_over_seeds():
+def test_seeds_with_equal_values_have_no_interval():
     """Not that of the first one over its prompts."""
-    assert results.mean_cell([[0.5, 0.3, 0.7], [0.5, 0.2, 0.8]]) == [0.5, 0.5, 0.5]
+    assert results.mean_cell([[0.5, 0.3, 0.7], [0.5, 0.2, 0.8]]) == [0.5, None, None]
     assert results.mean_cell([7, 7]) == 7 and results.mean_cell([[0.5, 0.3, 0.7]])[1] == 0.3
 
 

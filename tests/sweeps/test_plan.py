@@ -107,8 +107,8 @@ def test_a_plan_names_missing_corpora_and_keys(name, corpora, tmp_path, command_
 @pytest.mark.parametrize(
     "flags, key",
     [
-        ("--models=api:x", "variable OPENAI_API_KEY"),
-        ("--grade='--judge=human --judge lm:out/a --judge gpt'", "variable JUDGE_API_KEY"),
+        ("--models=api:x", "set OPENAI_API_KEY"),
+        ("--grade='--judge=human --judge lm:out/a --judge gpt'", "set JUDGE_API_KEY"),
         ("--models=api:x --sample '--base_url http://x'", "prepare.py --input"),  # needs no key
     ],
 )

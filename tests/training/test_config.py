@@ -46,7 +46,7 @@ def test_every_config_that_comes_with_us_is_good():
 
 
 MISTAKES = {  # and what the message says
-    "--resume=out/demo": "to continue a run: --resume out/demo",
+    "--resume=out/demo": "to continue a run: --resume out/RUN",
     "--learning_rat=1": "unknown setting 'learning_rat'; did you mean learning_rate?",
     "--n_layer=two": "n_layer must be int, not two",
     "--compile=1": "compile must be True or False, not 1",

@@ -97,6 +97,8 @@ def test_what_is_past_the_end_of_the_corpus_is_no_story():
     for _ in range(20):
         objective(inputs, targets)
     assert not any((targets == 399).any() for targets in seen)
+    n_targets = [(targets >= 0).sum().item() for targets in seen[1::2]]  # of drawn stories
+    assert max(n_targets) <= len(word_story(10))  # not of the empty ones
 
 
 @pytest.mark.parametrize(
