@@ -90,8 +90,8 @@ def with_contrast(loss_of: Loss, ends: Tensor, end_of_text: int, alpha: float) -
         tokens = torch.cat([inputs[:, :1], following], dim=1)  # (B, T + 1)
         shuffled = shuffle_sentences(tokens, ends, end_of_text)
         inputs, targets = draw_stories(shuffled, end_of_text, n_shuffled(len(tokens)))
-        is_empty = (inputs == end_of_text) & (targets == end_of_text)
-        targets = targets.masked_fill(is_empty, -100)
+        is_in_story = (inputs != end_of_text) | (targets != end_of_text)
+        targets = targets.where(is_in_story, -100)
         penalty = alpha / (loss_of(inputs, targets) + 0.01)
         # Where the only story drawn is one token, cut by its window, nothing is a target: the loss
         # of 0 says nothing then.
