@@ -143,10 +143,11 @@ def with_products_in(dtype: torch.dtype, model: GPTNeo) -> GPTNeo:
     """A copy whose linear layers are in dtype. Embeddings and LayerNorms stay in float32: the head
     is no longer tied."""
     model = copy.deepcopy(model)
-    model.head = copy.deepcopy(model.head)
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
-            module.to(dtype)
+            for name, parameter in list(module.named_parameters()):
+                half = torch.nn.Parameter(parameter.to(dtype), requires_grad=False)
+                setattr(module, name, half)
     return model
 
 
