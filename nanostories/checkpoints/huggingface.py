@@ -211,9 +211,10 @@ def read_weights(directory: Path, expected: dict[str, Tensor]) -> dict[str, Tens
         if not HF_MASKS.fullmatch(name):
             weights[name] = weight
     head = weights.pop("lm_head.weight", weights.get("wte.weight"))
-    for name in sorted(weights.keys() ^ expected.keys()):
-        problem = "is missing" if name in expected else "is unknown to model.py"
-        raise UserError(f"{path}: {name} {problem}")
+    unmatched = sorted(weights.keys() ^ expected.keys())
+    if unmatched:
+        problem = "is missing" if unmatched[0] in expected else "is unknown to model.py"
+        raise UserError(f"{path}: {unmatched[0]} {problem}")
     for name in sorted(expected):
         found = list(weights[name].shape)
         asked = list(expected[name].shape)

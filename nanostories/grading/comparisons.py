@@ -132,7 +132,7 @@ class Comparison:
         n = len(set(self.group.story_of_prompt.values()))
         about = f"Means over {n} prompts (without those of ungraded stories), 95% intervals."
         return Table(
-            f"{self.kind}: {self.group.title}",
+            f"Means of {self.kind}: {self.group.title}",
             rows,
             formats,
             notes=notes | dict.fromkeys(self.own, OWN_WORDS),
@@ -142,7 +142,7 @@ class Comparison:
 
     @property
     def kind(self) -> str:
-        return f"Scores by {self.judge}" if self.judge else "Metrics"
+        return f"scores by {self.judge}" if self.judge else "metrics"
 
     def mean(self, name: str, values: np.ndarray) -> list[float]:
         """[value, low, high], clipped to the scale."""
@@ -190,7 +190,7 @@ class Comparison:
             )
         formats = {"p (Holm)": ".3f"}
         facts = {"kind": "differences", "judge": self.judge}
-        title = f"Differences of {self.kind[0].lower()}{self.kind[1:]}"
+        title = f"Differences of {self.kind}"
         return Table(title, self.differences, formats, about=about, facts=facts)
 
     def control_table(self) -> Table:

@@ -75,7 +75,7 @@ def diversity(directories: Sequence[Path]) -> tuple[list[Table], Figure]:
     shares = {column: ".1%" for column in sizes[0] if "distinct" in column}
     about_stories = (
         f"At most {SEARCHED:,} validation stories beside all training stories; at most"
-        f" {SEARCHED:,} training stories, and a tenth of them, beside the others. The more training"
+        f" {SEARCHED:,} training stories (never over a tenth) beside the others. The more training"
         " stories, the more is shared: between data sets of different sizes, compare the"
         " differences."
         f" Near-duplicate: more than {NEAR:.0%} of the 4-grams are in one other story."

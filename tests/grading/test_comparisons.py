@@ -135,7 +135,10 @@ def test_only_what_all_runs_continue_is_compared():
 def test_prompts_of_one_true_story_count_once():
     """As sample.py --ask writes: other instructions for one story have equal true endings."""
     headers = ("Words: hide", "Words: fox")
-    twice = run("a", [replace(story, instruction=each) for story in STORIES for each in headers])
+    stories = []
+    for story in STORIES:
+        stories += [replace(story, instruction=header) for header in headers]
+    twice = run("a", stories)
     for row, number in zip(twice.rows, np.repeat(np.arange(len(STORIES)), 2)):
         row["reference"] = f"ending {number}"
     grades = [{"words": i // 2} for i in range(2 * len(STORIES))]

@@ -71,7 +71,7 @@ def test_a_judge_that_never_grades_is_given_up_early(grade_py, api):
     api.fault = lambda number, request: ("say", "As a poet, I only rhyme.")
     code, printed = grade_py("--concurrency", "1")
     assert "I only rhyme" in code and len(api.requests) == FAILURES_IN_A_ROW
-    assert "Metrics: a, b" in printed.out
+    assert "Means of metrics: a, b" in printed.out
 
 
 def test_a_judge_that_grades_nothing_leaves_the_tables(grade_py, graded, api, out):
