@@ -10,7 +10,6 @@ NAME.json, the picture NAME.svg beside it, and links to their pages. Where a sec
 names the command that fills it.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 from nanostories.cli import Parser, UserError, existing_path, one_line_errors
@@ -40,9 +39,7 @@ def make_report(files) -> bytes:
     sections = {"Overview": overview_section(files)} | dict.fromkeys(SECTIONS.values(), "")
     sections[SECTIONS["train.py"]] = runs_section(files)
     sections[SECTIONS["sample.py"]] = stories_section(files)
-    for path, result, out_of_date in files.results:
-        if out_of_date:
-            result = replace(result, warnings=[*result.warnings, out_of_date])
+    for path, result, _ in files.results:
         command = result.command.partition(" ")[0]
         title = SECTIONS.get(command, command)
         content = to_html(result) + files.picture(path.with_suffix(".svg"))
@@ -51,8 +48,10 @@ def make_report(files) -> bytes:
     sections["Pages"] = list_html([files.link(path) for path in pages])
     if not any(sections.values()):
         raise UserError(f"{files.top}: no results below it; train a run with: python train.py")
-    empty = {command: title for command, title in SECTIONS.items() if not sections[title]}
-    missing = [f"{title}: python {command} --help" for command, title in empty.items()]
+    missing = []
+    for command, title in SECTIONS.items():
+        if not sections[title]:
+            missing.append(f"{title}: python {command} --help")
     sections["Sections without results yet"] = list_html(missing)
     shown = {title: content for title, content in sections.items() if content}
     return sections_page(f"nanostories: {files.top.name}", "", shown, is_folded=True)

@@ -5,7 +5,6 @@ import argparse
 import ast
 import contextlib
 import io
-import itertools
 import re
 import runpy
 import shlex
@@ -94,22 +93,11 @@ def shell_lines(path: Path) -> Iterator[str]:
     yield from (code.replace("\n", " ") for code in re.findall(r"`([^`]+)`", FENCE.sub("", text)))
 
 
-def is_operator(word: str) -> bool:
-    return set(word) <= set("();<>|&")
-
-
 def commands(path: Path) -> Iterator[tuple[str, ...]]:
     """(script, *arguments) of each `python SCRIPT.py …` and `torchrun … SCRIPT.py …`."""
     for line in shell_lines(path):
-        if "python " not in line and "torchrun " not in line:
-            continue
-        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-        lexer.whitespace_split = True
-        for _, words in itertools.groupby(lexer, is_operator):
-            command = list(words)
-            scripts = [i for i, word in enumerate(command) if word.endswith(".py")]
-            if "torchrun" in command or (scripts and command[scripts[0] - 1] == "python"):
-                yield tuple(command[scripts[0] :])
+        for command in re.findall(r"\b(?:python|torchrun .*?) ([\w/]+\.py\b[^&]*)", line):
+            yield tuple(shlex.split(command, comments=True))
 
 
 class Parsed(BaseException):

@@ -12,17 +12,21 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+// The reader gets this text as a file.
+function saveAs(name, text, type) {
+  const address = URL.createObjectURL(new Blob([text], { type }));
+  element("a", { href: address, download: name }).click();
+}
+
 // ---- Tables that a click on a column's title sorts ----
 
-// What a cell is sorted by: its first number ("1,250", "0.31 [0.20, 0.42]", "3 of 50"), else its
-// text; null if it is empty.
+// What a cell is sorted by: the number that it begins with ("1,250", "0.31 [0.20, 0.42]", "3 of
+// 50"), else its text; null if it is empty.
 function sortKey(cell) {
-  const text = cell?.textContent.trim() ?? "";
+  const text = cell.textContent.trim();
   if (text === "" || text === "–") return null;
-  const isCount = /^[\d,]+ of [\d,]+$/.test(text);
-  if (cell.className !== "number" && !isCount && Number.isNaN(Number(text))) return text;
-  const number = text.replaceAll(",", "").match(/-?\d[\d.e+-]*/);
-  return number ? parseFloat(number[0]) : null;
+  const number = parseFloat(text.replaceAll(",", ""));
+  return Number.isNaN(number) ? text : number;
 }
 
 function sortable(table) {
@@ -47,6 +51,7 @@ function sortRows(body, column, isDescending) {
     const b = keys.get(other);
     if (a === null || b === null) return (a === null) - (b === null);
     if (a === b) return 0;
+    if (typeof a !== typeof b) return typeof a === "number" ? -sign : sign;
     return a < b ? -sign : sign;
   });
   body.append(...rows);

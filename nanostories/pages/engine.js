@@ -93,15 +93,6 @@ class Memory {
 
 // ---- The model (model.py) ----
 
-function layerNorm(out, x, [weight, bias]) {
-  let mean = 0;
-  let variance = 0;
-  for (let i = 0; i < x.length; i++) mean += x[i] / x.length;
-  for (let i = 0; i < x.length; i++) variance += (x[i] - mean) ** 2 / x.length;
-  const scale = 1 / Math.sqrt(variance + 1e-5);
-  for (let i = 0; i < x.length; i++) out[i] = (x[i] - mean) * scale * weight[i] + bias[i];
-}
-
 // gelu of nanostories/kernels/gelu.py
 function gelu(x) {
   const scale = 2 * Math.sqrt(2 / Math.PI);
@@ -114,28 +105,27 @@ function add(x, y) {
   for (let i = 0; i < x.length; i++) x[i] += y[i];
 }
 
-// Scores from `first` to `last`, divided by the temperature -> shares, which sum to 1.
-function softmax(scores, first, last, temperature = 1) {
-  let largest = -Infinity;
-  for (let i = first; i <= last; i++) largest = Math.max(largest, scores[i]);
+// Scores, divided by the temperature -> shares, which sum to 1.
+function softmax(scores, temperature = 1) {
+  const highest = scores.reduce((most, score) => Math.max(most, score));
   let total = 0;
-  for (let i = first; i <= last; i++) {
-    scores[i] = Math.exp((scores[i] - largest) / temperature);
+  for (let i = 0; i < scores.length; i++) {
+    scores[i] = Math.exp((scores[i] - highest) / temperature);
     total += scores[i];
   }
-  for (let i = first; i <= last; i++) scores[i] /= total;
+  for (let i = 0; i < scores.length; i++) scores[i] /= total;
 }
 
-// The n ids with the largest shares, the largest first.
-function likeliest(shares, n) {
-  const found = [];
-  for (let id = 0; id < shares.length; id++) {
-    if (found.length === n && !(shares[id] > shares[found[n - 1]])) continue;
-    found.push(id);
-    found.sort((a, b) => shares[b] - shares[a]);
-    found.length = Math.min(n, found.length);
+// The places of the n largest values, the largest first.
+function largest(values, n) {
+  const places = [];
+  for (let i = 0; i < values.length; i++) {
+    if (places.length === n && !(values[i] > values[places[n - 1]])) continue;
+    places.push(i);
+    places.sort((a, b) => values[b] - values[a]);
+    places.length = Math.min(n, places.length);
   }
-  return found;
+  return places;
 }
 
 class Model {
@@ -158,21 +148,15 @@ class Model {
     for (const [name, rows, columns] of shapes) {
       this.tensors[name] = columns ? this.matrix(rows, columns) : floats(rows);
     }
-    this.blocks = [];
-    for (let layer = 0; layer < n_layer; layer++) {
-      this.blocks.push(this.weightsOf(`blocks.${layer}`));
-    }
     // What is known of the tokens that were read: with all heads, and with some switched off.
     const emptyRun = () => ({
-      off: new Set(), // heads that are off, each as "layer.head"
+      off: [], // heads, each as "layer.head"
       ids: [],
-      caches: this.blocks.map(() => floats(T * 3 * C)), // q, k and v of every position
+      caches: means.map(() => floats(T * 3 * C)), // of each layer: q, k and v of every position
       hidden: floats(T * C), // the head's input, so that any position can be predicted again
     });
     this.intactRun = emptyRun();
     this.otherRun = emptyRun();
-    this.run = this.intactRun;
-    this.finalNorm = [this.tensors["ln_f.weight"], this.tensors["ln_f.bias"]];
     this.logits = floats(vocab_size);
     this.x = floats(C);
     this.y = floats(C);
@@ -187,40 +171,31 @@ class Model {
     return { rows, columns, scale, weight };
   }
 
-  weightsOf(block) {
-    const pair = (name) => [
-      this.tensors[`${block}.${name}.weight`],
-      this.tensors[`${block}.${name}.bias`],
-    ];
-    return {
-      norm1: pair("ln_1"),
-      qkv: pair("qkv"),
-      attentionOut: pair("attention_out"),
-      norm2: pair("ln_2"),
-      mlpIn: pair("mlp_in"),
-      mlpOut: pair("mlp_out"),
-    };
+  // The layer norm with the weights of that name
+  norm(out, name, x) {
+    const weight = this.tensors[`${name}.weight`];
+    const bias = this.tensors[`${name}.bias`];
+    let mean = 0;
+    let variance = 0;
+    for (let i = 0; i < x.length; i++) mean += x[i] / x.length;
+    for (let i = 0; i < x.length; i++) variance += (x[i] - mean) ** 2 / x.length;
+    const scale = 1 / Math.sqrt(variance + 1e-5);
+    for (let i = 0; i < x.length; i++) out[i] = (x[i] - mean) * scale * weight[i] + bias[i];
   }
 
-  // out = matrix x + bias
-  linear(out, [matrix, bias], x) {
-    this.memory.multiply(out, matrix, x);
+  // out = matrix x, + bias if there is one
+  linear(out, name, x) {
+    this.memory.multiply(out, this.tensors[`${name}.weight`], x);
+    const bias = this.tensors[`${name}.bias`];
     if (bias) add(out, bias);
   }
 
-  // From now on these heads are off, each as "layer.head": they put out their mean.
-  without(heads) {
-    this.run = heads.length === 0 ? this.intactRun : this.otherRun;
-    const { off } = this.run;
-    if (heads.length === off.size && heads.every((head) => off.has(head))) return;
-    this.run.off = new Set(heads);
-    this.run.ids = [];
-  }
-
-  // Brings the cache to these tokens, keeping the common beginning.
+  // Brings the cache to these tokens, keeping the common beginning. heads: those that are off, each
+  // as "layer.head"; they put out their mean.
   read(ids, heads) {
     if (ids.length > this.config.block_size) throw new Error("longer than the context");
-    this.without(heads);
+    this.run = heads.length === 0 ? this.intactRun : this.otherRun;
+    if (heads.join() !== this.run.off.join()) Object.assign(this.run, { off: heads, ids: [] });
     const known = this.run.ids;
     let same = 0;
     while (same < Math.min(ids.length, known.length) && ids[same] === known[same]) same++;
@@ -234,20 +209,19 @@ class Model {
   // The logits of the token at position t, from those before it.
   predict(t) {
     const C = this.config.n_embd;
-    const hidden = this.run.hidden.subarray((t - 1) * C, t * C);
-    this.memory.multiply(this.logits, this.tensors["wte.weight"], hidden);
+    this.linear(this.logits, "wte", this.run.hidden.subarray((t - 1) * C, t * C));
   }
 
   // The probability of each token there.
   shares(temperature) {
     const shares = new Float64Array(this.logits);
-    softmax(shares, 0, shares.length - 1, temperature);
+    softmax(shares, temperature);
     return shares;
   }
 
   // uniform: a number in [0, 1), which decides; temperature 0 is greedy
   draw(temperature, uniform) {
-    const [best] = likeliest(this.logits, 1);
+    const [best] = largest(this.logits, 1);
     if (temperature === 0) return best;
     const shares = this.shares(temperature);
     let sum = 0;
@@ -262,23 +236,19 @@ class Model {
   // likeliest tokens there; and the attention of each head. Nothing was kept for this when the
   // tokens were read: the one before is computed once more.
   inspect(t, id, n) {
-    const seen = { hidden: [], attention: this.blocks.map(() => []) };
+    const seen = { id, n, layers: [], attention: this.means.map(() => []) };
     this.forward(this.run.ids[t - 1], t - 1, seen);
-    const layers = seen.hidden.map((hidden) => this.lens(hidden, id, n));
-    return { layers, attention: seen.attention };
+    return seen;
   }
 
   // What the model would say if a layer with this output were its last (the "logit lens").
-  lens(hidden, id, n) {
-    this.z.set(hidden);
-    this.memory.multiply(this.logits, this.tensors["wte.weight"], this.z);
+  lens(hidden, { id, n }) {
+    this.linear(this.logits, "wte", hidden);
     const shares = this.shares(1);
-    let rank = 1;
-    for (const share of shares) {
-      if (share > shares[id]) rank += 1;
-    }
-    const top = likeliest(shares, n).map((likely) => ({ id: likely, share: shares[likely] }));
-    return { share: shares[id], rank, top };
+    const share = shares[id];
+    const rank = 1 + shares.filter((other) => other > share).length;
+    const top = largest(shares, n).map((likely) => ({ id: likely, share: shares[likely] }));
+    return { share, rank, top };
   }
 
   // The token at position t, through all layers, into `hidden`. seen: takes what each layer does.
@@ -286,25 +256,24 @@ class Model {
     const C = this.config.n_embd;
     const { x, y, z, inner } = this;
     this.embed(id, t);
-    for (let layer = 0; layer < this.blocks.length; layer++) {
-      const block = this.blocks[layer];
-      layerNorm(z, x, block.norm1);
-      const cache = this.run.caches[layer];
-      this.linear(cache.subarray(3 * C * t, 3 * C * (t + 1)), block.qkv, z);
+    this.run.caches.forEach((cache, layer) => {
+      const block = `blocks.${layer}`;
+      this.norm(z, `${block}.ln_1`, x);
+      this.linear(cache.subarray(3 * C * t, 3 * C * (t + 1)), `${block}.qkv`, z);
       this.mix(layer, t, seen);
-      this.linear(z, block.attentionOut, y);
+      this.linear(z, `${block}.attention_out`, y);
       add(x, z);
-      layerNorm(z, x, block.norm2);
-      this.linear(inner, block.mlpIn, z);
+      this.norm(z, `${block}.ln_2`, x);
+      this.linear(inner, `${block}.mlp_in`, z);
       gelu(inner);
-      this.linear(z, block.mlpOut, inner);
+      this.linear(z, `${block}.mlp_out`, inner);
       add(x, z);
       if (seen) {
-        layerNorm(z, x, this.finalNorm);
-        seen.hidden.push(z.slice());
+        this.norm(z, "ln_f", x);
+        seen.layers.push(this.lens(z, seen));
       }
-    }
-    layerNorm(this.run.hidden.subarray(t * C, (t + 1) * C), x, this.finalNorm);
+    });
+    this.norm(this.run.hidden.subarray(t * C, (t + 1) * C), "ln_f", x);
   }
 
   // x = the embedding of the token + that of its position
@@ -327,7 +296,7 @@ class Model {
     for (let head = 0; head < H; head++) {
       const first = this.attend(layer, head, t);
       if (seen) seen.attention[layer].push(this.attention.slice(0, t + 1));
-      if (this.run.off.has(`${layer}.${head}`)) {
+      if (this.run.off.includes(`${layer}.${head}`)) {
         for (let i = head * D; i < (head + 1) * D; i++) this.y[i] = this.means[layer][i];
         continue;
       }
@@ -354,7 +323,7 @@ class Model {
       for (let i = 0; i < D; i++) sum += cache[q + i] * cache[k + i];
       this.attention[s] = sum * scale;
     }
-    softmax(this.attention, first, t);
+    softmax(this.attention.subarray(first, t + 1));
     this.attention.fill(0, 0, first);
     return first;
   }

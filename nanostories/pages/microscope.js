@@ -61,12 +61,6 @@ async function look(told, i) {
   told.box.children[i]?.scrollIntoView({ block: "nearest" }); // above the sheet of a small screen
 }
 
-function forgetWord() {
-  looking = null;
-  selected = null;
-  guarded(() => openTab(tab));
-}
-
 // Shows the open tab for the chosen word.
 async function showView() {
   view += 1;
@@ -174,12 +168,6 @@ function shade(shares, told = looking?.told ?? story, titles = []) {
   });
 }
 
-// The places of the n largest values.
-function largest(values, n) {
-  const places = [...values.keys()].filter((k) => values[k] > 0);
-  return places.sort((a, b) => values[b] - values[a]).slice(0, n);
-}
-
 function listItem(text, figure, share, action) {
   const texts = [text, figure].map((part) => element("span", {}, part));
   const attributes = { type: "button", class: "bar", onclick: () => guarded(action) };
@@ -272,7 +260,7 @@ function headCell(head, shares) {
   const isOff = switchedOff.has(head);
   const [place] = largest(shares, 1);
   let looks = "at no word";
-  if (place !== undefined) looks = `${percent(shares[place])} at ${wordAt(place)}`;
+  if (shares[place] > 0) looks = `${percent(shares[place])} at ${wordAt(place)}`;
   if (isOff) looks = "switched off";
   const made = element("button", {
     type: "button",
@@ -284,7 +272,7 @@ function headCell(head, shares) {
     onclick: () => guarded(() => pressHead(head)),
   });
   made.ariaLabel = made.title;
-  return element("td", {}, withShare(made, shares[place] ?? 0));
+  return element("td", {}, withShare(made, shares[place]));
 }
 
 // The first press selects a head, the next switches it off, the one after it on.
@@ -463,7 +451,8 @@ async function showSurprise(found, myView) {
   const total = bits.reduce((sum, each) => sum + each, 0);
   const bytes = new TextEncoder().encode(told.pieces.slice(1).join("")).length;
   const ofModel = bits.map((each, k) => (k < told.given ? 0 : each)); // not of the beginning
-  const items = largest(ofModel, 5).map((k) => {
+  const places = largest(ofModel, 5).filter((k) => ofModel[k] > 0);
+  const items = places.map((k) => {
     return listItem(visible(told.pieces[k]), inWords(k), ofTen[k], () => look(told, k));
   });
   return [

@@ -93,11 +93,10 @@ def overview_html(runs: list[dict], truth: dict, notes: dict, judge: str) -> str
         if column in ABOUT:
             texts.append(f"{column}: {ABOUT[column].format(judge=judge)}.")
     texts.append(BOLD)
-    places = {}  # note -> run -> its columns
+    places = {}  # note -> its cells
     for (run, column), note in notes.items():
-        places.setdefault(note, {}).setdefault(run, []).append(column)
-    for note, runs_with_it in places.items():
-        cells = [f"{run} ({', '.join(names)})" for run, names in runs_with_it.items()]
+        places.setdefault(note, []).append(f"{run} ({column})")
+    for note, cells in places.items():
         texts.append(f"{', '.join(cells)}: {note}.")
     return f"{table_html(Table('', shown, FORMATS), bold)}<p>{html.escape(' '.join(texts))}</p>"
 

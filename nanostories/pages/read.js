@@ -89,8 +89,7 @@ function save() {
     if (grades) lines.push([name, key, ...scores.map((score) => grades[score.name] ?? "")]);
   }
   const text = lines.map((line) => `${line.join(",")}\n`).join("");
-  const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-  element("a", { href: address, download: `read-${name}.csv` }).click();
+  saveAs(`read-${name}.csv`, text, "text/csv");
   $("saved").textContent = `Put read-${name}.csv beside this page and run grade.py again.`;
 }
 

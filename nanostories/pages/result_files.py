@@ -56,7 +56,8 @@ class ResultFiles:
 
     @cached_property
     def results(self) -> list[tuple[Path, Result, str]]:
-        """What commands found, and why it is out of date, or ""; these come last."""
+        """What commands found, and why it is out of date, or "", which is among the warnings, too;
+        these come last."""
         results = []
         for path, result in self.contents("*.json", read_result).items():
             out_of_date = ""
@@ -64,6 +65,7 @@ class ResultFiles:
             if changed:
                 found = f"{changed} changed since, or is gone"
                 out_of_date = f"out of date: {found}; run {result.command} again"
+                result.warnings.append(out_of_date)
             results.append((path, result, out_of_date))
         return sorted(results, key=lambda row: row[2] != "")
 
@@ -94,10 +96,9 @@ def files_below(top: Path) -> Iterator[Path]:
     """Not those inside the runs of an experiment (unless it is `top`), nor inside kept checkpoints,
     which are parts of their run."""
     for directory, folders, names in os.walk(top):
-        is_experiment = "experiment.json" in names and Path(directory) != top
-        for folder in list(folders):
-            if is_experiment or re.fullmatch(r"step-\d+", folder):
-                folders.remove(folder)
+        folders[:] = [folder for folder in folders if not re.fullmatch(r"step-\d+", folder)]
+        if "experiment.json" in names and Path(directory) != top:
+            folders.clear()
         for name in names:
             yield Path(directory, name)
 

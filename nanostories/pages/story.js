@@ -150,9 +150,7 @@ function nameOf({ number, temperature, off, changed }) {
 function append(told, id, piece) {
   told.ids.push(id);
   told.pieces.push(piece);
-  const word = wordOf(told, told.ids.length - 1);
-  if (!word.hidden && !told.box.querySelector("[tabindex='0']")) word.tabIndex = 0;
-  told.box.append(word);
+  appendWord(told, told.ids.length - 1);
 }
 
 function stop() {
@@ -188,7 +186,9 @@ function show(told) {
   $("keep").hidden = $("microscope").hidden = false;
   render(told, $("story"));
   showOther(null);
-  forgetWord();
+  looking = null;
+  selected = null;
+  guarded(() => openTab(tab));
 }
 
 function showOther(told) {
@@ -204,12 +204,11 @@ function showOther(told) {
 
 function render(told, box) {
   told.box = box;
-  box.replaceChildren(...told.ids.map((_, i) => wordOf(told, i)));
-  const first = [...box.children].find((word) => !word.hidden);
-  if (first) first.tabIndex = 0;
+  box.replaceChildren();
+  told.ids.forEach((_, i) => appendWord(told, i));
 }
 
-function wordOf(told, i) {
+function appendWord(told, i) {
   const attributes = {
     "data-i": i,
     role: "button",
@@ -219,7 +218,8 @@ function wordOf(told, i) {
   };
   const word = element("span", attributes, told.pieces[i]);
   word.hidden = told.pieces[i] === ""; // the end of text, or a part of a character
-  return word;
+  if (!word.hidden && !told.box.querySelector("[tabindex='0']")) word.tabIndex = 0;
+  told.box.append(word);
 }
 
 function visible(piece) {
@@ -259,10 +259,7 @@ async function guarded(action) {
 
 function saveStory() {
   const text = `${story.pieces.join("").trim()}\n\n(${document.title}. ${nameOf(story)}.)\n`;
-  const file = new Blob([text], { type: "text/plain" });
-  const address = URL.createObjectURL(file);
-  element("a", { href: address, download: `story-${story.number ?? 0}.txt` }).click();
-  setTimeout(() => URL.revokeObjectURL(address), 1000);
+  saveAs(`story-${story.number ?? 0}.txt`, text, "text/plain");
 }
 
 // ---- The page ----

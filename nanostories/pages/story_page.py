@@ -54,33 +54,24 @@ def int8_rows(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (weight / scale[:, None]).round().to(torch.int8), scale
 
 
-def pack(model: GPTNeo) -> tuple[list[tuple], bytes]:
-    """([(name, rows, columns) or (name, length)], their bytes in this order): the scales before
-    their matrix, each padded to 16 bytes. The head is the embedding, stored once."""
+def pack(model: GPTNeo) -> tuple[list[tuple], bytes, GPTNeo]:
+    """([(name, rows, columns) or (name, length)], their bytes in this order, a copy of the model
+    with these weights, as float32). The scales stand before their matrix, each array is padded to
+    16 bytes. The head is the embedding, stored once."""
+    model = copy.deepcopy(model).float().cpu().eval().requires_grad_(False)
     shapes = []
     content = bytearray()
     for name, parameter in model.named_parameters():
-        tensor = parameter.detach().float().cpu()
-        shapes.append((name, *tensor.shape))
-        arrays = [tensor]
-        if tensor.dim() == 2:
-            rows, scale = int8_rows(tensor)
+        shapes.append((name, *parameter.shape))
+        arrays = [parameter]
+        if parameter.dim() == 2:
+            rows, scale = int8_rows(parameter)
+            parameter.copy_(rows * scale[:, None])
             arrays = [scale, rows]
         for array in arrays:
             content += array.numpy().tobytes()
             content += bytes(-len(content) % 16)
-    return shapes, bytes(content)
-
-
-@torch.no_grad()
-def rounded(model: GPTNeo) -> GPTNeo:
-    """A copy with the weights that the page has, as float32."""
-    model = copy.deepcopy(model).float().cpu().eval()
-    for parameter in model.parameters():
-        if parameter.dim() == 2:
-            rows, scale = int8_rows(parameter)
-            parameter.copy_(rows * scale[:, None])
-    return model
+    return shapes, bytes(content), model
 
 
 # ---- What the model itself tells ----
@@ -90,11 +81,8 @@ def own_stories(backend: LocalBackend, beginnings: Sequence[str]) -> list[list[i
     openings = [backend.encode(text)[:most] for text in beginnings or [""]]
     prompts = {(0, i): openings[i % len(openings)] for i in range(N_STORIES)}
     sampling = Sampling(TEMPERATURE, max_new_tokens=LONGEST)
-    stories = {}
-    for key, tokens, _ in generate(
-        backend.model, prompts, sampling, stop=backend.tokenizer.end_of_text
-    ):
-        stories[key] = prompts[key] + tokens
+    told = generate(backend.model, prompts, sampling, stop=backend.tokenizer.end_of_text)
+    stories = {key: prompts[key] + tokens for key, tokens, _ in told}
     return [stories[key] for key in prompts]
 
 
@@ -128,9 +116,8 @@ def story_page(
     to choose from. UserError if the model cannot be on a page.
     """
     check_page(name, backend.model)
-    shapes, weights = pack(backend.model)
+    shapes, weights, model = pack(backend.model)
     tokenizer = backend.tokenizer
-    model = rounded(backend.model)
     stories = own_stories(LocalBackend(model, tokenizer, backend.prefix), openings)
     means = head_means(model, stories)
     words = [tokenizer.decode([id]) for id in range(tokenizer.vocab_size)]

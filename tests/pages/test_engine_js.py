@@ -24,12 +24,7 @@ from nanostories.interpretation.ablation import without
 from nanostories.interpretation.hooks import run_with_cache
 from nanostories.interpretation.logit_attribution import logit_lens
 from nanostories.pages.html import TEMPLATES
-from nanostories.pages.story_page import (
-    head_means,
-    int8_rows,
-    own_stories,
-    rounded,
-)
+from nanostories.pages.story_page import head_means, int8_rows, own_stories, pack
 
 SHAPES = {
     "GPT-Neo": {},
@@ -45,6 +40,11 @@ console.log(JSON.stringify(output));
 """
 
 
+def rounded(model):
+    """As the page has it."""
+    return pack(model)[2]
+
+
 def run_in_node(page: bytes, script: str, input=None, has_webassembly: bool = True):
     """The value of a function in JavaScript, called beside the page's engine with its weights."""
     text = page.decode()
@@ -55,10 +55,7 @@ def run_in_node(page: bytes, script: str, input=None, has_webassembly: bool = Tr
     job["source"] = re.search('<script id="engine.js">(.*?)</script>', text, re.DOTALL)[1]
     job["weights"] = re.search('id="weights">(.*?)</script>', text)[1]
     node, _ = compute_driver_executable()
-    command = [node, "-e", NODE]
-    done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(subprocess.check_output([node, "-e", NODE], input=json.dumps(job), text=True))
 
 
 def test_the_binary_is_that_of_its_source():

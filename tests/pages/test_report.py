@@ -184,29 +184,23 @@ def test_a_figure_with_a_note_makes_no_other_the_best(out):
 
 
 def test_the_overview_has_one_judge_and_all_who_wrote_stories(out):
-    """The judge of most stories in the first file; also of models that were not trained here."""
+    """The table of most stories in the first file: grade.py writes one for each judge and each group
+    of runs that share prompts. Also of models that were not trained here."""
     name = "api--x/temperature-0.6"
     write_samples(out / name / "samples/eval.jsonl", ["Once"], " upon.")
+    shutil.copytree(out / "a", out / "c")
     few = [row | {"ungraded": 8, "consistency": [9, 8, 10]} for row in SCORES]
-    save_scores(out, scores(few, "human:Anna"), scores([*SCORES, scored(name, 0.7, 0.6, 0.8)]))
+    others = [scored("c", 0.9, 0.85, 0.95), scored("(true ending)", 2.0, 1.9, 2.1)]
+    most = [*SCORES, scored(name, 0.7, 0.6, 0.8)]
+    save_scores(out, scores(few, "human:Anna"), scores(others), scores(most))
     save_scores(out / "grid", scores([row | {"stories": 99} for row in SCORES], "lm:list"))
     save_scores(out / "a", scores([scored("(true ending)", 0.2, 0.1, 0.3)]))  # of other prompts
     section, found = overview(out)
     assert found[name]["consistency"] == "0.70 [0.60, 0.80]"
     assert found["b"]["consistency"] == "0.80 [0.70, 0.90]"  # not bold
     assert found["(true endings)"]["consistency"] == "1.00 [0.90, 1.10]"
+    assert found["c"]["consistency"] == "–"
     assert "by lm:x" in section and "Anna" not in section and "</i> upon." in section
-
-
-def test_scores_after_other_prompts_are_left_out(out):
-    """grade.py writes a table for each group of runs that share prompts."""
-    shutil.copytree(out / "a", out / "c")
-    others = [scored("c", 0.9, 0.85, 0.95), scored("(true ending)", 2.0, 1.9, 2.1)]
-    save_scores(out, scores(others), scores())
-    _, rows = overview(out)
-    assert rows["c"]["consistency"] == "–"
-    assert rows["(true endings)"]["consistency"] == "1.00 [0.90, 1.10]"
-    assert rows["b"]["consistency"] == "<b>0.80 [0.70, 0.90]</b>"
 
 
 def test_the_overview_takes_results_of_today_and_says_what_is_out_of_date(out):
