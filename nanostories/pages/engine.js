@@ -1,8 +1,8 @@
 // The engine of story.html: tokenizer, model with its cache, drawing of tokens.
 //
 // It computes what model.py and nanostories/corpus/tokenizer.py compute; tests/pages/ compares the
-// two. One sequence at a time. Nothing here touches the page, which runs this file in a Web Worker
-// and sends it the CALLS at its end.
+// two. One sequence at a time. Nothing here touches the page, which runs the model in a Web Worker
+// of this file, and sends it the CALLS at its end.
 "use strict";
 
 // ---- Text <-> ids: byte-level BPE (nanostories/corpus/tokenizer.py) ----
@@ -348,29 +348,19 @@ function chance(number, t) {
 
 // ---- Calls of the page ----
 
-let tokenizer;
 let model;
 const CALLS = {
-  load({ vocabulary, ...parts }, weights) {
-    tokenizer = new Tokenizer(vocabulary);
+  load(parts, weights) {
     model = new Model(parts, decodeBase64(weights));
   },
-
-  encode: (text) => tokenizer.encode(text),
-
-  bytes: (ids) => ids.map((id) => tokenizer.bytes(id)),
 
   // One more token after these: given of them are the reader's, the others of the story of this
   // number, told with these heads off.
   next(ids, { temperature, number, given, off }) {
     model.read(ids, off);
     model.predict(ids.length);
-    const id = model.draw(temperature, chance(number, ids.length - given));
-    return { id, bytes: tokenizer.bytes(id) };
+    return model.draw(temperature, chance(number, ids.length - given));
   },
-
-  // The number in [0, 1) that decides what follows these tokens, of which `given` are the reader's.
-  chance: (ids, number, given) => chance(number, ids.length - given),
 
   // How the token at position i, or `id` in its place, is predicted (Model.inspect).
   inspect(ids, i, off = [], id = ids[i], n = 10) {
@@ -378,9 +368,6 @@ const CALLS = {
     model.read(ids, off);
     const found = model.inspect(i, id, n);
     found.share = found.layers.at(-1).share;
-    for (const { top } of found.layers) {
-      for (const token of top) token.bytes = tokenizer.bytes(token.id);
-    }
     return found;
   },
 

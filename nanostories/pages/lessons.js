@@ -67,12 +67,9 @@ async function openLesson(lesson) {
   const { title, tab, text, question } = LESSONS[kind];
   const card = $("lesson");
   const hide = async () => (card.hidden = true);
-  const mine = beginTurn();
-  if (!mine) return;
   switchedOff.clear();
   const whole = { ids: [...ids], given: 0, number: null, temperature: 0.6, off: [] };
-  const told = await withPieces(whole);
-  if (turn !== mine) return;
+  const told = withPieces(whole);
   card.hidden = false;
   card.replaceChildren(
     element("h2", {}, `Lesson: ${title}`),
@@ -81,16 +78,16 @@ async function openLesson(lesson) {
     element("div", { class: "row pills" }, ...thingsToTry(lesson, told), button("Close", hide)),
     element("div", { id: "claims" }),
   );
+  let telling = null;
   if (kind === "hero") {
-    const [bytes] = await ask("bytes", [shows.other]);
     $("from").value = told.pieces[i].trim();
-    $("to").value = new TextDecoder().decode(bytes).trim();
-    await tellFrom({ ...whole, temperature: 0, ids: ids.slice(0, i), given: i }, mine);
+    $("to").value = new TextDecoder().decode(tokenizer.bytes(shows.other)).trim();
+    telling = tellFrom({ ...whole, temperature: 0, ids: ids.slice(0, i), given: i });
   } else {
-    if (story.ids.length) earlier.push(story);
-    show(told);
-    finish("A story that this model told when the page was made.");
+    showAgain(told);
   }
+  const mine = turn; // of this lesson's story
+  await telling;
   const steps = [() => openTab(tab), () => look(story, i)];
   if (kind === "heads") steps.push(() => pressHead(shows.head));
   steps.push(() => showClaims(lesson));
@@ -99,6 +96,13 @@ async function openLesson(lesson) {
     if (turn !== mine) return; // another story or lesson was asked for meanwhile
     await step();
   }
+}
+
+// told: a story that is complete
+function showAgain(told) {
+  turn += 1;
+  replaceStory(told);
+  finish(`${nameOf(told)}.`);
 }
 
 // What was measured when the page was made, and what is measured now.
@@ -116,12 +120,7 @@ async function showClaims(lesson) {
 // told: the lesson's story, to which its buttons go back
 function thingsToTry({ kind, i, shows }, told) {
   const lookAt = async (place) => {
-    if (story !== told) {
-      stop();
-      earlier.push(story);
-      show(told);
-      finish(`${nameOf(told)}.`);
-    }
+    if (story !== told) showAgain(told);
     await look(told, place);
   };
   if (kind === "dice") {

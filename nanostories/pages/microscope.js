@@ -132,9 +132,9 @@ function wordAt(k) {
 }
 
 // A token in the place of the chosen word, without its space; "…" before what goes on a word.
-function textOf({ id, bytes }) {
+function textOf({ id }) {
   if (id === data.end_of_text) return "(the end)";
-  const text = new TextDecoder().decode(bytes);
+  const text = new TextDecoder().decode(tokenizer.bytes(id));
   if (text.includes("\ufffd")) return "(part of a character)";
   const goesOn = /\p{L}$/u.test(looking.told.pieces[looking.i - 1]) && /^\p{L}/u.test(text);
   return goesOn ? `…${text}` : visible(text);
@@ -176,7 +176,7 @@ function listItem(text, figure, share, action) {
 
 // ---- Next word ----
 
-async function showNext({ layers }) {
+function showNext({ layers }) {
   const { told, i } = looking;
   const about =
     "The chances that the model gave to words in this place; bold: the word of the story. Choose" +
@@ -188,11 +188,11 @@ async function showNext({ layers }) {
     return item;
   });
   const list = element("ol", { id: "likeliest" }, ...items);
-  return [paragraph(about), list, note(await aboutDraw(told, i))];
+  return [paragraph(about), list, note(aboutDraw(told, i))];
 }
 
 // How the word i was chosen.
-async function aboutDraw({ ids, number, given, drawn = given, temperature }, i) {
+function aboutDraw({ number, given, drawn = given, temperature }, i) {
   if (i < given) return "The model did not choose this word: it is in the beginning.";
   if (number === null) return "Told when the page was made: dice chose all but its first words.";
   if (i < drawn) return "This word was kept from another story, or chosen by you.";
@@ -200,10 +200,10 @@ async function aboutDraw({ ids, number, given, drawn = given, temperature }, i) 
   let heated = "";
   if (temperature < 1) heated = ` At temperature ${temperature}, likely words become wider.`;
   if (temperature > 1) heated = ` At temperature ${temperature}, odd words become wider.`;
-  const thrown = await ask("chance", ids.slice(0, i), number, given);
+  const thrown = chance(number, i - given).toFixed(3);
   return (
     `All words lie on a line from 0 to 1, each as wide as its chance.${heated} The dice said` +
-    ` ${thrown.toFixed(3)}: the word that lies there was taken.`
+    ` ${thrown}: the word that lies there was taken.`
   );
 }
 
@@ -345,26 +345,22 @@ async function tellOther(change, names = null) {
     message("Story A was told when the page was made, with other dice: choose a next word first.");
     return;
   }
-  const mine = beginTurn();
-  if (!mine) return;
   let ids = story.ids.slice(0, from);
   if (names) {
     const start = ids[0] === data.end_of_text ? [data.end_of_text] : [];
-    ids = [...start, ...(await ask("encode", text))];
+    ids = [...start, ...tokenizer.encode(text)];
   }
-  if (turn !== mine) return;
   if (ids.length >= contextLength) {
-    finish("With this name, story B would be longer than the model can read.");
+    message("With this name, story B would be longer than the model can read.");
     return;
   }
   // B's dice go on where A's did: A's model had drawn this many tokens before.
   const given = ids.length - (from - story.given);
   const drawn = ids.length;
   const changed = story.changed || from > first;
-  const told = await withPieces({ ...story, ...change, ids, given, drawn, changed, from, isEnd: false });
-  if (turn !== mine) return;
+  const told = withPieces({ ...story, ...change, ids, given, drawn, changed, from, isEnd: false });
   showOther(told);
-  await continueStory(told, mine);
+  await continueStory(told);
 }
 
 async function showCompare() {

@@ -5,6 +5,7 @@ const contextLength = data.engine.config.block_size;
 
 // ---- The engine, in a worker ----
 
+let tokenizer;
 let worker = null;
 let calls = 0;
 let failure = null; // an error, once the worker has failed for good
@@ -23,6 +24,7 @@ function ask(call, ...args) {
 }
 
 async function start() {
+  tokenizer = new Tokenizer(data.vocabulary);
   const source = new Blob([$("engine.js").textContent], { type: "text/javascript" });
   worker = new Worker(URL.createObjectURL(source));
   worker.onmessage = ({ data: { number, result, error } }) => {
@@ -50,7 +52,7 @@ const NO_STORY = { ids: [], pieces: [], given: 0, number: 0, temperature: 1, off
 let story = NO_STORY; // story A
 let other = null; // story B, which "Compare" tells
 const earlier = []; // stories to go back to
-let turn = 0; // counts the reader's requests; results of an earlier one are dropped
+let turn = 0; // counts what the reader asked for; a story that was asked for before goes no further
 
 // A header as nanostories/corpus/instruct_headers.py writes it, of the fields that are filled in;
 // then the story's beginning.
@@ -73,14 +75,12 @@ function fieldText(field, typed) {
 }
 
 async function tell() {
-  const mine = beginTurn();
-  if (!mine) return;
+  if (!$("ask").reportValidity()) return; // the browser says what is no number
   $("lesson").hidden = true; // its buttons are about another story
-  const ids = [...data.prefix, ...(await ask("encode", promptText()))];
-  if (turn !== mine) return;
+  const ids = [...data.prefix, ...tokenizer.encode(promptText())];
   if (ids.length >= contextLength) {
-    const most = contextLength - 1;
-    finish(`This beginning has ${ids.length} tokens; the model reads at most ${most}: shorten it.`);
+    const most = `the model reads at most ${contextLength - 1}: shorten it`;
+    message(`This beginning has ${ids.length} tokens; ${most}.`);
     return;
   }
   const chosen = $("number").value;
@@ -88,48 +88,44 @@ async function tell() {
   const given = ids.length;
   if (given === 0) ids.push(data.end_of_text); // a model needs a token to start from
   const temperature = Number($("temperature").value);
-  await tellFrom({ ids, given, number, temperature, off: [...switchedOff] }, mine);
+  await tellFrom({ ids, given, number, temperature, off: [...switchedOff] });
   if (document.activeElement === document.body) $("tell").focus();
 }
 
-// The number of this request; null if temperature or number are no numbers, which the browser says.
-function beginTurn() {
-  if (!$("ask").reportValidity()) return null;
-  turn += 1;
-  busy(true);
-  message("Reading …");
-  return turn;
-}
-
 // A story without its pieces becomes one.
-async function withPieces(beginning) {
-  const bytes = await ask("bytes", beginning.ids);
+function withPieces(beginning) {
   const decoder = new TextDecoder(); // a character may take several tokens
-  const pieces = bytes.map((each) => decoder.decode(each, { stream: true }));
+  const pieces = beginning.ids.map((id) => decoder.decode(tokenizer.bytes(id), { stream: true }));
   return { ...beginning, pieces, decoder };
 }
 
 // Begins story A with these tokens, and continues until it ends or is stopped.
-async function tellFrom(beginning, mine) {
-  const told = await withPieces(beginning);
-  if (turn !== mine) return;
-  if (story.ids.length) earlier.push(story);
-  show(told);
-  await continueStory(told, mine);
+async function tellFrom(beginning) {
+  replaceStory(withPieces(beginning));
+  await continueStory(story);
 }
 
-async function continueStory(told, mine) {
+// The reader can go back to the story before.
+function replaceStory(told) {
+  if (story.ids.length) earlier.push(story);
+  show(told);
+}
+
+async function continueStory(told) {
+  turn += 1;
+  const mine = turn;
   told.number ??= 0; // from here on it is told with these dice
   const { ids, decoder, temperature, number, given, off } = told;
+  busy(true);
   message("Telling …");
   const before = ids.length;
   const started = performance.now();
   let hasEnded = told.isEnd ?? false;
   while (!hasEnded && ids.length < contextLength) {
-    const next = await ask("next", ids, { temperature, number, given, off });
+    const id = await ask("next", ids, { temperature, number, given, off });
     if (turn !== mine) return;
-    hasEnded = next.id === data.end_of_text;
-    if (!hasEnded) append(told, next.id, decoder.decode(next.bytes, { stream: true }));
+    hasEnded = id === data.end_of_text;
+    if (!hasEnded) append(told, id, decoder.decode(tokenizer.bytes(id), { stream: true }));
   }
   const added = ids.length - before;
   const speed = Math.round((1000 * added) / Math.max(1, performance.now() - started));
@@ -234,8 +230,6 @@ function percent(share) {
 
 // Story `told` up to the word i, then this token, if any, then the model continues.
 async function branch(told, i, id = null) {
-  const mine = beginTurn();
-  if (!mine) return;
   const { number, temperature } = told;
   const ids = told.ids.slice(0, i);
   const isEnd = id === data.end_of_text; // as the reader chose
@@ -243,7 +237,7 @@ async function branch(told, i, id = null) {
   const given = Math.min(told.given, i);
   const off = [...switchedOff];
   const drawn = i + (id === null ? 0 : 1);
-  await tellFrom({ ids, given, number, temperature, changed: true, drawn, off, isEnd }, mine);
+  await tellFrom({ ids, given, number, temperature, changed: true, drawn, off, isEnd });
 }
 
 // An error in the engine becomes a sentence on the page, and the reader's text stays.

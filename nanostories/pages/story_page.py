@@ -126,14 +126,14 @@ def story_page(
         "config": asdict(backend.model.config),
         "shapes": shapes,
         "means": means.flatten(1).tolist(),
-        "vocabulary": {
-            "tokens": [token.decode("latin-1") for token in tokenizer.ranks],
-            "pattern": tokenizer.vocabulary["pattern"],
-        },
         "kernel": base64.b64encode((TEMPLATES / "multiply.wasm").read_bytes()).decode(),
     }
     data = {
         "engine": engine,
+        "vocabulary": {
+            "tokens": [token.decode("latin-1") for token in tokenizer.ranks],
+            "pattern": tokenizer.vocabulary["pattern"],
+        },
         "prefix": backend.prefix,
         "openings": openings,
         "end_of_text": tokenizer.end_of_text,

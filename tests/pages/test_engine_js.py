@@ -73,10 +73,13 @@ Il était une fois l’été|ⅷ ½ ³ ٣ ௧|don't I'll we've IT'S 's|a\u00a0b\
 👩\u200d👧🐉🇩🇪|e\u0301\u0323|Ǆ ǅ ª º|</script><!-- <b>&amp;|  \n\n \t x  |_-- !?… (1,234.5)|aaaaaaaaaaaaaaaaaaaaaaaaa"""  # noqa: E501
 
 
-ENCODE = """(texts) => texts.map((text) => {
-  const ids = CALLS.encode(text);
-  return [ids, CALLS.bytes(ids).flatMap((bytes) => [...bytes])];
-})"""
+ENCODE = """([vocabulary, texts]) => {
+  const tokenizer = new Tokenizer(vocabulary);
+  return texts.map((text) => {
+    const ids = tokenizer.encode(text);
+    return [ids, ids.flatMap((id) => [...tokenizer.bytes(id)])];
+  });
+}"""
 
 
 def test_text_of_any_language_has_the_ids_of_python():
@@ -88,7 +91,8 @@ def test_text_of_any_language_has_the_ids_of_python():
     for tokenizer in (gpt2(), cut(count_tokens(TEXT), 300), learned):
         vocab_size = tokenizer.vocab_size
         model = random_model(vocab_size=vocab_size, n_embd=16, n_head=1, n_layer=1, block_size=4)
-        found = run_in_node(page_of(model, tokenizer), ENCODE, texts)
+        page = page_of(model, tokenizer)
+        found = run_in_node(page, ENCODE, [page_data(page)["vocabulary"], texts])
         for text, (ids, own_bytes) in zip(texts, found, strict=True):
             assert ids == tokenizer.encode(text), repr(text)
             assert bytes(own_bytes).decode() == text
@@ -98,7 +102,7 @@ def test_text_of_any_language_has_the_ids_of_python():
 
 GREEDY = """([prompts, off]) => {
   for (const ids of prompts) {
-    while (ids.length < 48) ids.push(CALLS.next(ids, { temperature: 0, off }).id);
+    while (ids.length < 48) ids.push(CALLS.next(ids, { temperature: 0, off }));
   }
   const hasKernel = model.memory.kernel !== undefined;
   const found = CALLS.inspect(prompts[19], 30, off);
