@@ -1,7 +1,6 @@
 """README, docs/ and docstrings: links lead somewhere, and every command line in them is one that
 the command takes."""
 
-import argparse
 import ast
 import contextlib
 import io
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from nanostories.cli import Parser
 from nanostories.training.config import parse_command_line
 
 ROOT = Path(__file__).parent.parent
@@ -116,17 +116,15 @@ def complaint(script: str, arguments: tuple[str, ...], monkeypatch) -> str:
         return ""
     if "Parser(" not in (ROOT / script).read_text():  # a server, which would run
         return ""
-    parse = argparse.ArgumentParser.parse_known_args
+    parse = Parser.parse_args
 
-    def parse_and_stop(self, args=None, namespace=None):
-        _, unknown = parse(self, args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+    def parse_and_stop(self):
+        parse(self)
         raise Parsed
 
     errors = io.StringIO()
     with monkeypatch.context() as patch, contextlib.redirect_stderr(errors):
-        patch.setattr(argparse.ArgumentParser, "parse_known_args", parse_and_stop)
+        patch.setattr(Parser, "parse_args", parse_and_stop)
         patch.setattr(sys, "argv", [script, *arguments])
         try:
             runpy.run_path(script, run_name="__main__")

@@ -193,7 +193,6 @@ class Model {
   // Brings the cache to these tokens, keeping the common beginning. heads: those that are off, each
   // as "layer.head"; they put out their mean.
   read(ids, heads) {
-    if (ids.length > this.config.block_size) throw new Error("longer than the context");
     this.run = heads.length === 0 ? this.intactRun : this.otherRun;
     if (heads.join() !== this.run.off.join()) Object.assign(this.run, { off: heads, ids: [] });
     const known = this.run.ids;
@@ -364,7 +363,6 @@ const CALLS = {
 
   // How the token at position i, or `id` in its place, is predicted (Model.inspect).
   inspect(ids, i, off = [], id = ids[i], n = 10) {
-    if (i < 1) throw new Error("nothing comes before it");
     model.read(ids, off);
     const found = model.inspect(i, id, n);
     found.share = found.layers.at(-1).share;
@@ -383,11 +381,11 @@ const CALLS = {
 
 // Where there is no page, this is the worker.
 if (typeof document === "undefined") {
-  globalThis.onmessage = ({ data: { number, call, args } }) => {
+  globalThis.onmessage = ({ data: { call, args } }) => {
     try {
-      postMessage({ number, result: CALLS[call](...args) });
+      postMessage({ result: CALLS[call](...args) });
     } catch (error) {
-      postMessage({ number, error: error.message }); // mostly: too little memory
+      postMessage({ error: error.message }); // mostly: too little memory
     }
   };
 }

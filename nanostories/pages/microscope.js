@@ -157,7 +157,7 @@ function bar(share) {
 }
 
 // Shades the words of a story, by a number from 0 to 1 for each; titles say the same in words.
-function shade(shares, told = looking?.told ?? story, titles = []) {
+function shade(shares, told, titles = []) {
   for (const word of document.querySelectorAll(".story span")) {
     withShare(word, 0);
     word.title = "";

@@ -11,10 +11,9 @@ import numpy as np
 
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.interpretation.word_classes import pieces_of
-from nanostories.pages.html import language_of, sections_page, shaded_text
+from nanostories.pages.html import FULL_SHADE, language_of, sections_page, shaded_text
 
 SHOWN_STORIES = 6
-FULL_SHADE = 3  # nats
 
 
 def shaded_stories(
@@ -32,8 +31,7 @@ def shaded_stories(
         pieces = [*pieces_of(tokenizer, tokenizer.encode(story)), "‹end›"]
         tokens = []
         for piece, kind, a, b in zip(pieces, kinds[i], losses[first][i], losses[last][i]):
-            shade = (a - b) / FULL_SHADE
-            tokens.append((piece, shade, f"{kind} · {first} {a:.3f}, {last} {b:.3f} nats"))
+            tokens.append((piece, a - b, f"{kind} · {first} {a:.3f}, {last} {b:.3f} nats"))
         sections[f"Story {i + 1}"] = shaded_text(tokens, language)
     intro = (
         f"<p>Blue: {html.escape(last)} finds the token likelier than {html.escape(first)}; orange:"

@@ -6,20 +6,15 @@ const contextLength = data.engine.config.block_size;
 // ---- The engine, in a worker ----
 
 let tokenizer;
-let worker = null;
-let calls = 0;
+let worker;
 let failure = null; // an error, once the worker has failed for good
-const waiting = new Map(); // number of a call -> the resolve and reject of its promise
+let waiting = []; // resolve and reject of each call's promise; the worker answers in their order
 
 function ask(call, ...args) {
   return new Promise((resolve, reject) => {
-    if (failure) {
-      reject(failure);
-      return;
-    }
-    calls += 1;
-    waiting.set(calls, { resolve, reject });
-    worker.postMessage({ number: calls, call, args });
+    if (failure) throw failure;
+    waiting.push({ resolve, reject });
+    worker.postMessage({ call, args });
   });
 }
 
@@ -27,19 +22,21 @@ async function start() {
   tokenizer = new Tokenizer(data.vocabulary);
   const source = new Blob([$("engine.js").textContent], { type: "text/javascript" });
   worker = new Worker(URL.createObjectURL(source));
-  worker.onmessage = ({ data: { number, result, error } }) => {
-    const { resolve, reject } = waiting.get(number);
-    waiting.delete(number);
+  worker.onmessage = ({ data: { result, error } }) => {
+    const { resolve, reject } = waiting.shift();
     if (error === undefined) resolve(result);
     else reject(new Error(error));
   };
   worker.onerror = ({ message }) => {
     failure = new Error(message || "its worker failed");
-    for (const { reject } of waiting.values()) reject(failure);
-    waiting.clear();
+    for (const { reject } of waiting) reject(failure);
+    waiting = [];
   };
   await ask("load", data.engine, $("weights").textContent);
   $("weights").remove();
+  connect();
+  busy(false);
+  message("Ready.");
 }
 
 // ---- Stories ----
@@ -48,8 +45,7 @@ async function start() {
 // number: decides what is drawn, from the place `drawn` on; temperature; off: heads that are off;
 // changed: whether it is another than the story of that number; isEnd: whether the reader chose
 // that nothing follows; box: its element
-const NO_STORY = { ids: [], pieces: [], given: 0, number: 0, temperature: 1, off: [] };
-let story = NO_STORY; // story A
+let story = { ids: [], pieces: [], given: 0, number: 0, temperature: 1, off: [] }; // story A
 let other = null; // story B, which "Compare" tells
 const earlier = []; // stories to go back to
 let turn = 0; // counts what the reader asked for; a story that was asked for before goes no further
@@ -235,8 +231,8 @@ async function branch(told, i, id = null) {
   const isEnd = id === data.end_of_text; // as the reader chose
   if (id !== null && !isEnd) ids.push(id);
   const given = Math.min(told.given, i);
+  const drawn = ids.length;
   const off = [...switchedOff];
-  const drawn = i + (id === null ? 0 : 1);
   await tellFrom({ ids, given, number, temperature, changed: true, drawn, off, isEnd });
 }
 
@@ -284,9 +280,7 @@ function connect() {
 // space bar press them. columns: of a grid, for up and down
 function withArrowKeys(group, columns = NaN) {
   group.onkeydown = (event) => {
-    const items = [...group.querySelectorAll("[role=button], button")].filter(
-      (item) => !item.hidden,
-    );
+    const items = [...group.querySelectorAll("[role=button]:not([hidden]), button")];
     const here = items.indexOf(event.target);
     const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns };
     const ends = { Home: items[0], End: items.at(-1) };
@@ -310,26 +304,14 @@ function fill() {
     $("fields").append(element("label", {}, field, input));
   }
   for (const text of data.openings) {
-    const use = () => {
-      $("beginning").value = text;
-    };
-    $("beginnings").append(element("button", { type: "button", onclick: use }, `${text} …`));
+    $("beginnings").append(button(`${text} …`, () => ($("beginning").value = text)));
   }
   for (const [name, value] of Object.entries(data.facts)) {
-    $("about").append(
-      element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, value)),
-    );
+    $("about").append(element("tr", {}, rowTitle(name), element("td", {}, value)));
   }
 }
 
 fill();
-start().then(
-  () => {
-    connect();
-    busy(false);
-    message("Ready.");
-  },
-  (error) => {
-    message(`The model did not start in this browser: ${error.message}. A newer one may help.`);
-  },
-);
+start().catch(({ message: reason }) => {
+  message(`The model did not start in this browser: ${reason}. A newer one may help.`);
+});

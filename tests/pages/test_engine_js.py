@@ -22,8 +22,8 @@ from nanostories.corpus.tokenizer import cut, gpt2, learn_bpe
 from nanostories.generation.backends import LocalBackend
 from nanostories.interpretation.ablation import without
 from nanostories.interpretation.hooks import run_with_cache
-from nanostories.interpretation.logit_attribution import logit_lens
 from nanostories.pages.html import TEMPLATES
+from nanostories.pages.lessons import inspect
 from nanostories.pages.story_page import head_means, int8_rows, own_stories, pack
 
 SHAPES = {
@@ -119,15 +119,6 @@ def test_weights_are_rounded_to_the_nearest():
     assert ((rows * scale - weight).abs() <= 0.5001 * scale).all()
 
 
-def run_without(model, means, off: list[str], tokens):
-    """logits and cache, with these heads ("layer.head") replaced by their means."""
-    patches = {}
-    for layer, mean in enumerate(torch.tensor(means).unflatten(1, (4, 8))):
-        heads = [int(name[2:]) for name in off if name.startswith(f"{layer}.")]
-        patches[f"blocks.{layer}.z"] = without(heads, mean)
-    return run_with_cache(model, tokens, patches)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("off", [[], ["0.1", "1.0", "1.3"]])
 @pytest.mark.parametrize("has_webassembly", [True, False])
@@ -141,25 +132,27 @@ def test_what_it_computes_is_what_python_computes(shape, has_webassembly, off):
     told, found, shares, has_kernel = run_in_node(page, GREEDY, [prompts, off], has_webassembly)
     assert has_kernel == has_webassembly
     model = rounded(model)
-    means = page_data(page)["engine"]["means"]
-    logits, cache = run_without(model, means, off, torch.tensor(told))  # (20, 48, 301)
+    means = torch.tensor(page_data(page)["engine"]["means"]).unflatten(1, (4, 8))
+    patches = {}  # 0.1, 1.0 and 1.3 replaced by their means
+    for layer, heads in enumerate([[1], [0, 3]] if off else []):
+        patches[f"blocks.{layer}.z"] = without(heads, means[layer])
+    logits, _ = run_with_cache(model, torch.tensor(told), patches)  # (20, 48, 301)
     for prompt, ids, greedy in zip(prompts, told, logits.argmax(-1).tolist(), strict=True):
         assert ids == prompt + greedy[4:-1]
 
     ids = told[19]
     expected = logits[19].softmax(-1)
     assert shares == pytest.approx(expected[range(47), ids[1:]].tolist(), rel=1e-4)
-    for layer, lens in enumerate(found["layers"]):
-        of_layer = logit_lens(model, cache[f"blocks.{layer}.resid_post"][19, 29]).softmax(-1)
+    lens, attention = inspect(model, means, ids[:30], off)
+    for of_layer, said in zip(lens, found["layers"], strict=True):
         top = of_layer.topk(10)
-        expected = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        for token, (id, share) in zip(lens["top"], expected):
-            assert token["id"] == id and token["share"] == pytest.approx(share, rel=1e-4)
-        assert lens["share"] == pytest.approx(of_layer[ids[30]].item(), rel=1e-4)
-        assert lens["rank"] == 1 + (of_layer > of_layer[ids[30]]).sum()
-        attention = torch.tensor(found["attention"][layer])
-        pattern = cache[f"blocks.{layer}.pattern"][19, :, 29, :30]
-        torch.testing.assert_close(attention, pattern, atol=1e-5, rtol=1e-4)
+        assert [token["id"] for token in said["top"]] == top.indices.tolist()
+        top_shares = [token["share"] for token in said["top"]]
+        assert top_shares == pytest.approx(top.values.tolist(), rel=1e-4)
+        assert said["share"] == pytest.approx(of_layer[ids[30]].item(), rel=1e-4)
+        assert said["rank"] == 1 + (of_layer > of_layer[ids[30]]).sum()
+    shown = torch.tensor(found["attention"])
+    torch.testing.assert_close(shown, attention, atol=1e-5, rtol=1e-4)
     assert found["share"] == found["layers"][-1]["share"] == shares[29]
 
 

@@ -17,6 +17,7 @@ READY = "$('status').textContent !== 'Unpacking the model …'"
 STATUS = "$('status').textContent"
 ASK = "$('beginning').value = 'Once upon a time'; $('temperature').value = 0;"
 BOXES = ("story", "other")
+ENGLISH = cut(count_tokens(TEXT), 300)
 TEN_WORDS = "document.querySelectorAll('#likeliest button').length === 10"
 
 
@@ -205,7 +206,7 @@ def test_the_dice_that_the_page_shows_drew_the_word(open_page):
 def test_story_b_is_told_with_the_same_dice_and_parts_at_the_change(open_page):
     """The first different word is marked, with its chances; B is without A's heads, or without
     others."""
-    page = open_page(model_tokenizer=cut(count_tokens(TEXT), 300))
+    page = open_page(model_tokenizer=ENGLISH)
     page.run("$('beginning').value = 'Tom saw Tom'; $('number').value = 7; tell()")
     page.run("openTab('compare').then(() => tellOther({}))")
     assert "the same story." in page.run("$('panel').textContent")
@@ -224,7 +225,7 @@ def test_story_b_is_told_with_the_same_dice_and_parts_at_the_change(open_page):
 
 def test_story_b_with_another_name(open_page):
     """Of more tokens, not within words; a name that does not fit is refused in a sentence."""
-    page = open_page(model_tokenizer=cut(count_tokens(TEXT), 300))
+    page = open_page(model_tokenizer=ENGLISH)
     page.run("$('beginning').value = 'Tom saw Tomorrow with Tom'; $('number').value = 7; tell()")
     page.run("story.ids.splice(28); story.pieces.splice(28)")  # so that B can be as long
     page.run("openTab('compare').then(() => tellOther({}, ['Tom', 'Bartholomew']))")
@@ -306,7 +307,7 @@ def test_the_policy_lets_nothing_in_and_nothing_out(open_page):
 
 # ---- Models trained under headers; screens ----
 def test_a_header_is_asked_for_as_python_writes_it(open_page):
-    page = open_page(model_tokenizer=cut(count_tokens(TEXT), 300), has_headers=True)
+    page = open_page(model_tokenizer=ENGLISH, has_headers=True)
     for field, text in {
         "Words": " jump,frog ,, red",
         "Features": "Dialogue,BadEnding",
