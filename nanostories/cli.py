@@ -54,7 +54,7 @@ def existing_path(text: str) -> Path:
         return path
     there = sorted(path.parent.glob("*"))
     similar = difflib.get_close_matches(path.name, [entry.name for entry in there])
-    shown = [entry for entry in there if entry.name in similar or (not similar and entry.is_dir())]
+    shown = [path.with_name(name) for name in similar] or filter(Path.is_dir, there)
     others = ", ".join(map(str, shown)) or "nothing"
     raise argparse.ArgumentTypeError(f"{text}: no such file or directory; there are: {others}")
 

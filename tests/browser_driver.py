@@ -63,16 +63,14 @@ class Browser:
 
     def _open(self, address: str, dark: bool, before: str) -> None:
         if self.page:
-            self.page.context.close()
+            self.page.close()
         self.messages.clear()
         scheme = "dark" if dark else "light"
-        settings = {"offline": True, "viewport": self.size, "color_scheme": scheme}
-        context = self.browser.new_context(**settings)
-        context.add_init_script(before)
-        self.page = context.new_page()
+        self.page = self.browser.new_page(offline=True, viewport=self.size, color_scheme=scheme)
+        self.page.add_init_script(before)
         self.page.on("console", lambda message: self.messages.append(message.text))
         self.page.on("pageerror", lambda error: self.messages.append(str(error)))
-        self.devtools = context.new_cdp_session(self.page)
+        self.devtools = self.page.context.new_cdp_session(self.page)
         self.page.goto(address)
 
     def run(self, script: str):

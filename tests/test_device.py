@@ -6,7 +6,6 @@ from torch._inductor import config as inductor_config
 
 from nanostories.cli import UserError
 from nanostories.device import choose_dtype, no_compile_reason, peak_flops, set_up_device
-from nanostories.kernels import cpu_features
 
 CPU = torch.device("cpu")
 
@@ -36,12 +35,11 @@ def test_a_compiler_without_openmp_is_named_and_done_without(tmp_path, monkeypat
     torch.compiler.reset()
 
 
-def test_the_dtype_is_the_fast_one(monkeypatch):
+def test_a_gpu_without_bfloat16_takes_float16(monkeypatch):
     capabilities = iter([(8, 0), (7, 5)])
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: next(capabilities))
     assert choose_dtype("auto", torch.device("cuda")) == torch.bfloat16
     assert choose_dtype("auto", torch.device("cuda")) == torch.float16
-    assert choose_dtype("auto", CPU) == cpu_features.fast_dtype()
 
 
 @pytest.mark.parametrize(

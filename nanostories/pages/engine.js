@@ -364,9 +364,8 @@ const CALLS = {
   // How the token at position i, or `id` in its place, is predicted (Model.inspect).
   inspect(ids, i, off = [], id = ids[i], n = 10) {
     model.read(ids, off);
-    const found = model.inspect(i, id, n);
-    found.share = found.layers.at(-1).share;
-    return found;
+    const { layers, attention } = model.inspect(i, id, n);
+    return { layers, attention, share: layers.at(-1).share };
   },
 
   // The probability of each token but the first, from those before it.

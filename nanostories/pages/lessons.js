@@ -84,6 +84,7 @@ async function openLesson(lesson) {
     $("to").value = new TextDecoder().decode(tokenizer.bytes(shows.other)).trim();
     telling = tellFrom({ ...whole, temperature: 0, ids: ids.slice(0, i), given: i });
   } else {
+    keepStory();
     showAgain(told);
   }
   const mine = turn; // of this lesson's story
@@ -96,13 +97,6 @@ async function openLesson(lesson) {
     if (turn !== mine) return; // another story or lesson was asked for meanwhile
     await step();
   }
-}
-
-// told: a story that is complete
-function showAgain(told) {
-  turn += 1;
-  replaceStory(told);
-  finish(`${nameOf(told)}.`);
 }
 
 // What was measured when the page was made, and what is measured now.
@@ -120,7 +114,10 @@ async function showClaims(lesson) {
 // told: the lesson's story, to which its buttons go back
 function thingsToTry({ kind, i, shows }, told) {
   const lookAt = async (place) => {
-    if (story !== told) showAgain(told);
+    if (story !== told) {
+      keepStory();
+      showAgain(told);
+    }
     await look(told, place);
   };
   if (kind === "dice") {

@@ -97,14 +97,14 @@ function withPieces(beginning) {
 
 // Begins story A with these tokens, and continues until it ends or is stopped.
 async function tellFrom(beginning) {
-  replaceStory(withPieces(beginning));
+  keepStory();
+  show(withPieces(beginning));
   await continueStory(story);
 }
 
-// The reader can go back to the story before.
-function replaceStory(told) {
+// So that the reader can go back to it.
+function keepStory() {
   if (story.ids.length) earlier.push(story);
-  show(told);
 }
 
 async function continueStory(told) {
@@ -150,10 +150,11 @@ function stop() {
   finish("Stopped. Choose a word to continue differently from there.");
 }
 
-function back() {
+// told: a story that is complete
+function showAgain(told) {
   turn += 1;
-  show(earlier.pop());
-  finish(`${nameOf(story)}.`);
+  show(told);
+  finish(`${nameOf(told)}.`);
 }
 
 function message(text) {
@@ -263,7 +264,7 @@ function connect() {
     stop();
     guarded(showView);
   };
-  $("back").onclick = back;
+  $("back").onclick = () => showAgain(earlier.pop());
   $("save").onclick = saveStory;
   for (const box of [$("story"), $("other")]) {
     withArrowKeys(box);

@@ -47,13 +47,12 @@ def rounded(model):
 
 def run_in_node(page: bytes, script: str, input=None, has_webassembly: bool = True):
     """The value of a function in JavaScript, called beside the page's engine with its weights."""
-    text = page.decode()
     engine = page_data(page)["engine"]
     if not has_webassembly:
         engine["kernel"] = ""
     job = {"engine": engine, "script": script, "input": input}
-    job["source"] = re.search('<script id="engine.js">(.*?)</script>', text, re.DOTALL)[1]
-    job["weights"] = re.search('id="weights">(.*?)</script>', text)[1]
+    job["source"] = (TEMPLATES / "engine.js").read_text()
+    job["weights"] = re.search('id="weights">(.*?)</script>', page.decode())[1]
     node, _ = compute_driver_executable()
     return json.loads(subprocess.check_output([node, "-e", NODE], input=json.dumps(job), text=True))
 

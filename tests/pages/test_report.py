@@ -39,8 +39,8 @@ def write_log(run, steps: int) -> None:
 
 def write_samples(path, prompts: list[str], completion: str) -> None:
     row = {"sample_index": 0, "completion": completion, "reference": "The true end."}
-    numbered = enumerate(prompts)
-    write_rows(path, [row | {"prompt_index": i, "prompt": prompt} for i, prompt in numbered])
+    rows = [row | {"prompt_index": i, "prompt": prompt} for i, prompt in enumerate(prompts)]
+    write_rows(path, rows)
 
 
 def write_result(path, command: str, source) -> None:
@@ -109,12 +109,8 @@ def test_every_section_is_there(out, report_py):
     assert "b, train" in found["Stories side by side"]
 
 
-def table_of_kind(kind: str, rows: list[dict], notes=None, **facts) -> Table:
-    return Table("", rows, notes=notes or {}, facts={"kind": kind} | facts)
-
-
 def save_one(path, kind: str, rows: list[dict], warnings=(), sources=()) -> None:
-    save(path, "rouge.py", [table_of_kind(kind, rows)], warnings, sources)
+    save(path, "rouge.py", [Table("", rows, facts={"kind": kind})], warnings, sources)
 
 
 def overview(out) -> tuple[str, dict[str, dict]]:
@@ -134,7 +130,8 @@ SCORES = [scored("a", 0.5, 0.4, 0.6), scored("b", 0.8, 0.7, 0.9), TRUTH]
 
 
 def scores(rows=SCORES, judge="lm:x", set="eval", notes=None) -> Table:
-    return table_of_kind("scores", rows, notes, judge=judge, set=set)
+    facts = {"kind": "scores", "judge": judge, "set": set}
+    return Table("", rows, notes=notes or {}, facts=facts)
 
 
 def save_scores(directory, *tables: Table, name="grades") -> None:
@@ -142,11 +139,14 @@ def save_scores(directory, *tables: Table, name="grades") -> None:
 
 
 def test_the_overview_joins_what_the_commands_found(out):
-    """What is certainly the best is bold, unless the judge wrote it itself; text is no markup."""
+    """What is certainly the best is bold, unless a note says why not to believe it (then no other
+    is the best, either). Text is no markup."""
+    shutil.copytree(out / "a", out / "c")
+    graded = [*SCORES, scored("c", 0.2, 0.1, 0.3)]
     shares = [{"run": "a", "facts": [0.9, 0.8, 1.0]}, {"run": "b", "facts": [0.85, 0.75, 0.95]}]
     pairs = [{"phenomenon": "all", "a": [0.7, 0.65, 0.75], "b": [0.5, 0.45, 0.55]}]
     others = [{"phenomenon": "all", "a": [0.9, 0.8, 1.0]}]
-    save_scores(out, scores())
+    save_scores(out, scores(graded))
     save_one(out / "probe.json", "shares", shares)
     save_one(out / "grammar-zorro.json", "pairs", others)  # before it
     save_one(out / "grammar.json", "pairs", pairs)
@@ -160,7 +160,7 @@ def test_the_overview_joins_what_the_commands_found(out):
     }
     assert expected.items() <= rows["a"].items()
     assert rows["b"]["consistency"] == "<b>0.80 [0.70, 0.90]</b>"
-    assert [*rows] == ["a", "b", "(true endings)"]
+    assert [*rows] == ["a", "b", "c", "(true endings)"]
     assert "<script" not in section and "&lt;script" in section
     save_scores(out, scores(SCORES[1:], set="beginnings"), name="grades-beginnings")
     assert overview(out) == (section, rows)
@@ -168,24 +168,16 @@ def test_the_overview_joins_what_the_commands_found(out):
     warnings = ["a was trained on other text: not English"]
     save_one(out / "grammar.json", "pairs", pairs, warnings)
     for name, note in (("b", "stories by the judge itself"), ("consistency", "cannot tell them")):
-        save_scores(out, scores(notes={name: note}))
+        save_scores(out, scores(graded, notes={name: note}))
         section, rows = overview(out)
-        assert "<b>0.8" not in section and "b (consistency" in section
+        assert "<b>0." not in section and "b (consistency" in section
         assert f": {note}" in section
         assert "<b>" not in rows["a"]["grammar"] and "a (grammar): was trained on" in section
 
 
-def test_a_figure_with_a_note_makes_no_other_the_best(out):
-    """b has a note, and is better than a, which is better than c."""
-    shutil.copytree(out / "a", out / "c")
-    rows = [*SCORES, scored("c", 0.2, 0.1, 0.3)]
-    save_scores(out, scores(rows, notes={"b": "stories by the judge itself"}))
-    assert "<b>0." not in overview(out)[0]
-
-
 def test_the_overview_has_one_judge_and_all_who_wrote_stories(out):
-    """The table of most stories in the first file: grade.py writes one for each judge and each group
-    of runs that share prompts. Also of models that were not trained here."""
+    """The table of most stories in the first file, which has one for each judge and each group of
+    runs that share prompts; also of models that were not trained here."""
     name = "api--x/temperature-0.6"
     write_samples(out / name / "samples/eval.jsonl", ["Once"], " upon.")
     shutil.copytree(out / "a", out / "c")
