@@ -30,20 +30,13 @@ class Ledger:
         self.total = 0.0  # the same, by all
         self.n_bytes_read = 0
 
-    def left(self) -> float:
-        """Dollars of the budget."""
-        self.read_new_lines()
-        return self.budget - self.total
-
     def reserve(self, model: str, dollars: float) -> bool:
         """Returns False if that might exceed the budget."""
-        self.read_new_lines()
-        if self.total + dollars > self.budget:
+        if dollars > self.left():
             return False
         self.append(model, dollars)
         # Two processes may both have found room for one request. Now each sees the other's line.
-        self.read_new_lines()
-        if self.total > self.budget:
+        if self.left() < 0:
             self.append(model, -dollars)
             return False
         return True
@@ -54,7 +47,8 @@ class Ledger:
         self.file.write(json.dumps(row).encode() + b"\n")
         self.spent = max(0.0, self.spent + reserved + dollars)  # never -0.0000
 
-    def read_new_lines(self) -> None:
+    def left(self) -> float:
+        """Dollars of the budget, after the lines that were added since the last call."""
         self.file.seek(self.n_bytes_read)
         for line in self.file.read().splitlines():
             try:
@@ -63,3 +57,4 @@ class Ledger:
             except (ValueError, TypeError, LookupError):
                 raise UserError(f"{self.path}: not a file of --spending: {line[:80]}") from None
         self.n_bytes_read = self.file.tell()
+        return self.budget - self.total
