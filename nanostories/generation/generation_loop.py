@@ -29,7 +29,6 @@ class GrowingText:
     """A completion so far."""
 
     key: Key
-    room: int  # tokens until it is cut
     random_numbers: np.random.Generator  # one for each of its tokens
     tokens: list[int] = field(default_factory=list)
 
@@ -70,7 +69,7 @@ def generate(
                 first_logits = read(decoder, spare, prompt)[None]
             slot = free.pop()
             decoder.copy([spare], [slot])
-            text = GrowingText(key, room[key], np.random.default_rng([sampling.seed, *key]))
+            text = GrowingText(key, np.random.default_rng([sampling.seed, *key]))
             growing[slot] = text
             drawn[slot] = draw_next(first_logits, [text], sampling)[0]
         if not growing:
@@ -81,7 +80,7 @@ def generate(
                 text.tokens.append(token)
                 if on_token:
                     on_token(token)
-            if token == stop or len(text.tokens) == text.room:
+            if token == stop or len(text.tokens) == room[text.key]:
                 yield text.key, text.tokens, token == stop
                 del growing[slot]
                 free.append(slot)

@@ -42,29 +42,24 @@ class Samples:
 
     def __post_init__(self):
         self.part = self.path.with_name(self.path.name + ".part")
-        self.rows = {}
-        self.in_set = set()  # the keys of those in NAME.jsonl; the others are in the .part
 
     def read(self) -> None:
         """What is there. UserError if a file has stories that were sampled otherwise."""
         self.rows = read_rows(self.path)
-        self.in_set = set(self.rows)
+        self.in_set = set(self.rows)  # the keys of those in NAME.jsonl; the others are in the .part
         for row in read_json_lines(self.part):
             self.rows[row["prompt_index"], row["sample_index"]] = row
         for (i, _), row in self.rows.items():
-            self.require_same_settings(i, row)
-
-    def require_same_settings(self, i: int, row: dict) -> None:
-        expected = self.settings
-        if i in self.prompts:
-            expected = expected | self.prompts[i].row()
-        differing = [name for name, value in expected.items() if row.get(name) != value]
-        if differing:
-            raise UserError(
-                f"{self.path} or its .part has stories with other settings"
-                f" ({', '.join(differing)}): delete or rename the file, or give --out another"
-                " directory"
-            )
+            expected = self.settings
+            if i in self.prompts:
+                expected = expected | self.prompts[i].row()
+            differing = [name for name, value in expected.items() if row.get(name) != value]
+            if differing:
+                raise UserError(
+                    f"{self.path} or its .part has stories with other settings"
+                    f" ({', '.join(differing)}): delete or rename the file, or give --out another"
+                    " directory"
+                )
 
     def missing(self, n: int) -> dict[Key, str]:
         """The prompts of those of n completions each that are not there."""
