@@ -177,23 +177,21 @@ def read_story(reply: str, request: Request, args: argparse.Namespace) -> dict:
 
 class DataSet:
     """stories.jsonl and rejected.jsonl of a data set, to which each reply is appended as it
-    arrives."""
+    arrives. UserError if something else was requested before: two data sets must not get mixed."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, requests: Sequence[Request] = ()):
         self.directory = directory
+        self.requests = requests
         stories = read_json_lines(directory / "stories.jsonl")
         self.stories = {row["index"]: row for row in stories}
         self.rejected = list(read_json_lines(directory / "rejected.jsonl"))
         self.rejections = Counter(row["index"] for row in self.rejected)
-
-    def require_same_requests(self, requests: Sequence[Request]) -> None:
-        """UserError if something else was requested before: two data sets must not get mixed."""
         texts = {request.index: request.request for request in requests}
         for row in [*self.stories.values(), *self.rejected]:
             if row["request"] != texts.get(row["index"], row["request"]):
                 raise UserError(
-                    f"{self.directory}: story {row['index']} had another request; choose another"
-                    " --name, or all flags as before"
+                    f"{directory}: story {row['index']} had another request; choose another --name,"
+                    " or all flags as before"
                 )
 
     def is_missing(self, request: Request) -> bool:
@@ -231,14 +229,14 @@ def api_request(request: Request, data: DataSet, args: argparse.Namespace) -> di
     )
 
 
-def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) -> None:
+def ask(data: DataSet, args: argparse.Namespace) -> None:
     """Requests each story until it is there or given up. UserError if the budget or the endpoint
     ends it, or if requests failed."""
     # here, as `import openai` takes over a second
     from nanostories.generation.api_client import ApiClient, BadReply
 
     client = ApiClient(**args.api)
-    missing = [request for request in requests if data.is_missing(request)]
+    missing = [request for request in data.requests if data.is_missing(request)]
     if args.dry_run:
         asked = [api_request(request, data, args) for request in missing]
         print(client.preview(asked, ATTEMPTS))
@@ -248,10 +246,11 @@ def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) ->
         while data.is_missing(request):
             try:
                 reply = await client.chat(**api_request(request, data, args))
-                row = read_story(reply.text, request, args)
+                problem = {}
             except BadReply as bad:
                 reply = bad.reply
-                row = read_story(reply.text, request, args) | dict(rejected=str(bad))
+                problem = dict(rejected=str(bad))
+            row = read_story(reply.text, request, args) | problem
             data.add(row | dict(model=reply.model))
 
     failures = []
@@ -298,16 +297,13 @@ def describe(name: str, stories: Collection[dict]) -> Table:
 def write_stories(directory: Path, args: argparse.Namespace) -> None:
     requests = draw_requests(args)
     if args.dry_run:
-        data = DataSet(directory)
-        data.require_same_requests(requests)
-        ask(data, requests, args)
+        ask(DataSet(directory, requests), args)
         return
     busy = "another synthesize.py is writing there; let it finish"
     with lock(directory, ".synthesize.lock", busy):
-        data = DataSet(directory)
-        data.require_same_requests(requests)
+        data = DataSet(directory, requests)
         try:
-            ask(data, requests, args)
+            ask(data, args)
         except UserError:
             if data.stories:  # The stories so far are shown, and the error after them.
                 show(args)
