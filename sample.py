@@ -39,6 +39,7 @@ from nanostories.cli import (
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.token_files import load_meta
 from nanostories.files import lock
+from nanostories.generation.best_of import complete
 from nanostories.generation.prompts import (
     Prompt,
     Sampling,
@@ -214,16 +215,13 @@ def check_arguments(args: argparse.Namespace, parser: Parser) -> None:
             parser.error(message)
 
 
-def writes_a_set(args: argparse.Namespace) -> bool:
-    return bool(args.prompts or args.eval or args.out)
-
-
-def set_name(args: argparse.Namespace) -> str:
+def set_name(args: argparse.Namespace) -> str | None:
+    """None: the stories are printed."""
     if args.prompts:
         return args.prompts.stem
     if args.eval:
         return EVAL if args.split == "val" else args.split
-    return PROMPT
+    return PROMPT if args.out else None
 
 
 def prompts_for(model: Model, args: argparse.Namespace) -> list[Prompt]:
@@ -281,22 +279,23 @@ def sample(model: Model, args: argparse.Namespace) -> None:
             n = args.n or (10 if args.prompts or args.eval else 3)
             if temperature == 0:
                 n = 1  # greedy text is the same every time
+            wanted = numbered(prompts, n)
             samples = None
-            if writes_a_set(args):
+            if set_name(args):
                 samples = set_to_write(model, backend, prompts, sampling, args)
             if args.dry_run:
-                wanted = numbered(prompts, n)
                 if samples:
                     samples.read()
                     wanted = samples.missing(n)
-                print(backend.client.preview(backend.requests(wanted, sampling).values()))
+                requests = [backend.request(*item, sampling) for item in wanted.items()]
+                print(backend.client.preview(requests))
             elif samples:
                 write_stories(samples, backend, n, sampling)
                 print(f"next: python {next_command(samples.path, args)}")
             elif args.stream:
                 stream_story(backend, prompts[0].text, sampling)
             else:
-                print_stories(model, backend, numbered(prompts, n), sampling)
+                print_stories(model, backend, wanted, sampling)
     finally:
         if model.kind == "api" and args.price_in is not None and not args.dry_run:
             print(f"this command spent ${backend.client.ledger.spent:.4f}", file=sys.stderr)
@@ -321,8 +320,6 @@ def set_to_write(
 
 
 def print_stories(model: Model, backend, wanted: dict, sampling: Sampling) -> None:
-    from nanostories.generation.best_of import complete
-
     for key, text, finished, facts in complete(backend, wanted, sampling):
         ending = "" if finished else " [cut here]"
         if "all_words" in facts:
@@ -335,8 +332,6 @@ def print_stories(model: Model, backend, wanted: dict, sampling: Sampling) -> No
 def write_stories(samples: Samples, backend, n: int, sampling: Sampling) -> None:
     """Writes n completions of every prompt to samples/NAME.jsonl; those that are there are not
     written again."""
-    from nanostories.generation.best_of import complete
-
     path = samples.path
     busy = f"another sample.py is writing {path.name}"
     with lock(path.parent, f".{path.name}.lock", busy):
@@ -344,8 +339,8 @@ def write_stories(samples: Samples, backend, n: int, sampling: Sampling) -> None
         missing = samples.missing(n)
         completions = complete(backend, missing, sampling)
         bar = tqdm(completions, "writing", len(missing), unit="story", disable=None, delay=1)
-        for key, text, finished, facts in bar:
-            samples.add(key, text, finished, facts)
+        for completion in bar:
+            samples.add(*completion)
         samples.finish(n)
     n_failed = len(samples.missing(n))
     n_new = len(missing) - n_failed
@@ -372,7 +367,7 @@ def main():
     args = parse_arguments()
     again = "run the same command to continue"
     kept = "nothing was written"
-    if writes_a_set(args):
+    if set_name(args):
         kept = f"finished stories are kept; {again}"
     with one_line_errors("sample.py", kept, f"make room or fix that, then {again}"):
         for model in open_models(args.model or "", args.checkpoint):

@@ -47,35 +47,33 @@ class ApiBackend:
     def fits(self, prompt: str) -> bool:
         return True
 
-    def requests(self, prompts: Mapping[Key, str], sampling: Sampling) -> dict[Key, dict]:
-        found = {}
-        for key, prompt in prompts.items():
-            instruction = FOLLOW_HEADER if instruct_headers.read(prompt) else CONTINUE
-            seed = np.random.SeedSequence([sampling.seed, *key]).generate_state(1)[0] >> 1
-            found[key] = dict(
-                model=self.model,
-                messages=[
-                    dict(role="system", content=instruction),
-                    dict(role="user", content=prompt),
-                ],
-                max_tokens=sampling.max_new_tokens,
-                temperature=sampling.temperature,
-                seed=int(seed),
-            )
-        return found
+    def request(self, key: Key, prompt: str, sampling: Sampling) -> dict:
+        instruction = FOLLOW_HEADER if instruct_headers.read(prompt) else CONTINUE
+        seed = np.random.SeedSequence([sampling.seed, *key]).generate_state(1)[0] >> 1
+        return dict(
+            model=self.model,
+            messages=[
+                dict(role="system", content=instruction),
+                dict(role="user", content=prompt),
+            ],
+            max_tokens=sampling.max_new_tokens,
+            temperature=sampling.temperature,
+            seed=int(seed),
+        )
 
     def complete(self, prompts: Mapping[Key, str], sampling: Sampling) -> Iterator[Continuation]:
         """Yields continuations as they arrive; requests that fail go to `failures`."""
-        requests = self.requests(prompts, sampling)
         failed = {}  # by the number of the prompt
 
         async def write(key: Key) -> Continuation:
             # Ten of one prompt that is refused, in a row, would look like an endpoint that fails.
             if key[0] in failed:
                 raise failed[key[0]]
-            reply = await self.client.chat(allow_cut=True, **requests[key])
+            prompt = prompts[key]
+            request = self.request(key, prompt, sampling)
+            reply = await self.client.chat(allow_cut=True, **request)
             text = reply.text
-            if lacks_space(prompts[key], text):
+            if lacks_space(prompt, text):
                 text = " " + text
             return key, text, not reply.cut
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.word_forms import SPEECH, ends_badly, has_sentence, uses_word
 from nanostories.generation.prompts import Continuation, Key, Sampling
-from nanostories.generation.token_likelihoods import log_likelihoods
 
 FEATURES = {"Dialogue": SPEECH.search, "BadEnding": ends_badly}  # others take a reader
 
@@ -43,6 +42,9 @@ def choose(backend, prompt: str, draws: list[Continuation]) -> tuple[str, bool, 
     """The draw with the most words of the header `prompt`, then with the most of its features and
     its sentence, then the likeliest per token. facts: the first draw, which is a story without
     --best_of, and how many draws have all the words, if any are asked for."""
+    # here, as torch takes seconds
+    from nanostories.generation.token_likelihoods import log_likelihoods
+
     asked = instruct_headers.read(prompt).instruction
     words = asked.get("words", ())
     before = backend.encode(prompt)
