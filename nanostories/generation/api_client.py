@@ -97,11 +97,10 @@ class ApiClient:
         self.replaced = collections.defaultdict(dict)  # model -> {refused field: its replacement}
 
     # ---- Many requests ----
-    def map(self, work: Callable[[Any], Awaitable], items: Iterable) -> Iterator[tuple]:
+    def map(self, work: Callable[[Any], Awaitable], items: Collection) -> Iterator[tuple]:
         """Yields (item, result of `await work(item)` or its RequestFailed) as they finish,
         `concurrency` at a time. If asking must stop (also at Ctrl-C), requests in flight, which are
         paid for, are finished and yielded; then StopAsking (KeyboardInterrupt) is raised."""
-        items = list(items)
         if not items:
             return
         if not re.fullmatch("[!-~]+", self.key):
@@ -112,9 +111,11 @@ class ApiClient:
         self.stopped = None  # why it ends
         self.failures = 0  # in a row
         self.n_in_flight = 0
-        http = Http(timeout=self.timeout)
         self.api = openai.AsyncOpenAI(
-            api_key=self.key, base_url=self.url, max_retries=RETRIES, http_client=http
+            api_key=self.key,
+            base_url=self.url,
+            max_retries=RETRIES,
+            http_client=Http(timeout=self.timeout),
         )
         remaining = iter(items)
         running = {}
