@@ -97,6 +97,11 @@ def refusal_of(request: dict, *names: str) -> Fault:
     return None
 
 
+def say(*answer) -> Callable[[int, dict], Fault]:
+    """Each request is answered with this text (and finish_reason, refusal, usage)."""
+    return lambda number, request: ("say", *answer)
+
+
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128

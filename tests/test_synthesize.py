@@ -8,7 +8,7 @@ import time
 from collections import Counter
 
 import pytest
-from faulty_endpoint import refusal_of, serve
+from faulty_endpoint import refusal_of, say
 
 import synthesize
 from nanostories.files import read_json_lines
@@ -42,18 +42,19 @@ def misbehave(number: int, request: dict):
     return refusal_of(request, "seed") or faults.get(number % 40) or tell(number, request)
 
 
-def arguments(server, directory, *flags) -> list:
-    place = ("--base_url", server.url, "--data_dir", directory, "--name", "mine")
+def arguments(directory, *flags) -> list:
+    place = ("--data_dir", directory, "--name", "mine")
     return [*place, "--model", "m", "--stories", 8, "--concurrency", 2, "--timeout", 600, *flags]
 
 
 @pytest.fixture
-def write(tmp_path, command_line):
+def write(tmp_path, command_line, endpoint):
     """Calls synthesize.py -> its error message, or what it printed."""
     run = command_line(synthesize, tmp_path)
+    endpoint.fault = tell
 
-    def call(server, *flags) -> str:
-        code, printed = run(*arguments(server, tmp_path, *flags))
+    def call(*flags) -> str:
+        code, printed = run(*arguments(tmp_path, *flags))
         return str(code) if code else printed.out
 
     call.stories = lambda name="mine": {
@@ -63,21 +64,21 @@ def write(tmp_path, command_line):
     return call
 
 
-def test_each_story_has_its_own_words_and_is_asked_for_until_it_is_there(write):
+def test_each_story_has_its_own_words_and_is_asked_for_until_it_is_there(write, endpoint):
     def refuse_every_other(number, request):
         return tell(number, request) if number % 2 == 0 else ("say", "No.")
 
-    with serve(refuse_every_other) as server:
-        assert "python prepare.py --input" in write(server, "--concurrency", 1)
-        before = write.stories()
-        assert list(before) == list(range(8)) and len(write.rejected()) == 8
-        write(server, "--stories", 10, "--model", "m", "n")
-        assert {request["model"] for request in server.requests} == {"m", "n"}
-        after = write.stories()
-        assert before.items() <= after.items()
-        assert len({tuple(row["words"]) for row in after.values()}) == 10
-        assert "choose another --name" in write(server, "--seed", 1)
-        assert len(server.requests) == 20
+    endpoint.fault = refuse_every_other
+    assert "python prepare.py --input" in write("--concurrency", 1)
+    before = write.stories()
+    assert list(before) == list(range(8)) and len(write.rejected()) == 8
+    write("--stories", 10, "--model", "m", "n")
+    assert {request["model"] for request in endpoint.requests} == {"m", "n"}
+    after = write.stories()
+    assert before.items() <= after.items()
+    assert len({tuple(row["words"]) for row in after.values()}) == 10
+    assert "choose another --name" in write("--seed", 1)
+    assert len(endpoint.requests) == 20
 
 
 TOO_SHORT = [
@@ -103,84 +104,85 @@ REFUSALS = [
         (("",), "--plain", "an empty reply (finish_reason: stop)"),
     ],
 )
-def test_what_is_no_story_is_kept_aside_and_asked_for_twice_again(write, said, flag, reason):
-    with serve(lambda number, request: ("say", *said)) as server:
-        for _ in range(2):
-            assert "no stories" in write(server, "--stories", 2, flag)
-        assert len(server.requests) == 6 == len({request["seed"] for request in server.requests})
+def test_what_is_no_story_is_kept_aside_and_asked_for_twice_again(
+    write, endpoint, said, flag, reason
+):
+    endpoint.fault = say(*said)
+    for _ in range(2):
+        assert "no stories" in write("--stories", 2, flag)
+    assert len(endpoint.requests) == 6 == len({request["seed"] for request in endpoint.requests})
     assert {row["rejected"] for row in write.rejected()} == {reason} and not write.stories()
 
 
-def test_a_summary_is_asked_for_and_cut_off(write):
-    said = f"{FILLER}\n\n**Summary:** Tim looks."
-    with serve(lambda number, request: ("say", said)) as server:
-        write(server, "--summaries", "--plain", "--stories", 1)
+def test_a_summary_is_asked_for_and_cut_off(write, endpoint):
+    endpoint.fault = say(f"{FILLER}\n\n**Summary:** Tim looks.")
+    write("--summaries", "--plain", "--stories", 1)
     (row,) = write.stories().values()
     assert row["text"] == FILLER.strip() and row["summary"] == "Tim looks."
     assert row["sentence"] in FILLER
 
 
-def test_dry_run_shows_a_request_and_sends_none(write):
-    with serve(tell) as server:
-        printed = write(server, *PRICES, "--dry_run")
-        assert "Write a short story" in printed and "8 requests" in printed
-        # by PRICES, the longest replies alone are 3 * 8 * 0.1
-        assert re.search(r"each up to 3 times: at most \$([3-9]|\d\d)\.", printed)
-        assert not server.requests
-        write(server)
-        assert "nothing to ask" in write(server, "--dry_run")
+def test_dry_run_shows_a_request_and_sends_none(write, endpoint):
+    printed = write(*PRICES, "--dry_run")
+    assert "Write a short story" in printed and "8 requests" in printed
+    # by PRICES, the longest replies alone are 3 * 8 * 0.1
+    assert re.search(r"each up to 3 times: at most \$([3-9]|\d\d)\.", printed)
+    assert not endpoint.requests
+    write()
+    assert "nothing to ask" in write("--dry_run")
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
+def test_nothing_is_lost_or_paid_twice_when_killed(write, endpoint, tmp_path):
     """Twice, by an endpoint that gets everything wrong that it can."""
     flags = ["--stories", 50, "--timeout", 2, "--spending", tmp_path / "paid.jsonl"]
     flags += ["--max_cost", 100, *PRICES]
-    with serve(misbehave) as server:
-        command = [sys.executable, ROOT / "synthesize.py", *arguments(server, tmp_path, *flags)]
-        for n in (5, 20):
-            process = subprocess.Popen(list(map(str, command)))
-            while len(write.stories()) < n:
-                assert process.poll() is None
-                time.sleep(0.02)
-            process.kill()
-            process.wait()
-        assert "python prepare.py" in write(server, *flags)
+    endpoint.fault = misbehave
+    command = [sys.executable, ROOT / "synthesize.py", *arguments(tmp_path, *flags)]
+    for n in (5, 20):
+        process = subprocess.Popen(list(map(str, command)))
+        while len(write.stories()) < n:
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.kill()
+        process.wait()
+    assert "python prepare.py" in write(*flags)
     n_given_up = list(Counter(row["index"] for row in write.rejected()).values()).count(3)
     assert len(write.stories()) == 50 - n_given_up
     rows = list(read_json_lines(tmp_path / "paid.jsonl"))
     dollars = sum(row["dollars"] for row in rows)
     reserved = sum(row["reserved"] for row in rows)
     # What the endpoint wrote for a process that had been killed is still reserved.
-    assert dollars - 1e-9 <= 0.11 * len(server.counted) <= dollars + reserved <= 100
+    assert dollars - 1e-9 <= 0.11 * len(endpoint.counted) <= dollars + reserved <= 100
 
 
-def test_refused_requests_are_counted(write):
-    with serve(lambda *_: ("status", 400, {}, "filtered")) as server:
-        said = write(server)
-    assert "8 of 8 requests failed; run it again to retry them: HTTP 400" in said
+def test_refused_requests_are_counted(write, endpoint):
+    endpoint.fault = lambda *_: ("status", 400, {}, "filtered")
+    assert "8 of 8 requests failed; run it again to retry them: HTTP 400" in write()
 
 
-def test_bad_input_is_one_line_and_asks_nothing(write, tmp_path):
-    (tmp_path / "words.csv").write_text("word,kind\ncat,noun\n")
-    (tmp_path / "template.txt").write_text("A story about a {hero}.")
-    (tmp_path / "gap.csv").write_text("word,kind\n ,noun\n")
-    with serve(tell) as server:
-        assert "verb" in write(server, "--words", tmp_path / "words.csv")
-        assert "gap.csv, line 2: no word" in write(server, "--words", tmp_path / "gap.csv")
-        assert "{hero}" in write(server, "--template", tmp_path / "template.txt")
-    assert not server.requests
+@pytest.mark.parametrize(
+    "flag, text, said",
+    [
+        ("--words", "word,kind\ncat,noun\n", "verb"),
+        ("--words", "word,kind\n ,noun\n", "file.txt, line 2: no word"),
+        ("--template", "A story about a {hero}.", "{hero}"),
+    ],
+)
+def test_bad_input_is_one_line_and_asks_nothing(write, endpoint, tmp_path, flag, text, said):
+    (tmp_path / "file.txt").write_text(text)
+    assert said in write(flag, tmp_path / "file.txt") and not endpoint.requests
 
 
-def test_another_language_takes_its_own_words_and_plain_takes_none(write, tmp_path):
+def test_another_language_takes_its_own_words_and_plain_takes_none(write, endpoint, tmp_path):
     words = tmp_path / "words.csv"
     words.write_text("word,kind\nबिल्ली,noun\nखाना,verb\nलाल , adjective\n", encoding="utf-8")
-    with serve(lambda number, request: ("say", "एक बिल्ली थी। " * 20)) as server:
-        printed = write(server, "--words", words, "--language", "Hindi")
-        assert "--headers --vocabulary=bpe" in printed
-        assert "बिल्ली" in server.requests[0]["messages"][-1]["content"]
-        assert "--words" in write(server, "--language", "Hindi")  # with English words
-        write(server, "--plain", "--name", "plain")
+    endpoint.fault = say("एक बिल्ली थी। " * 20)
+    printed = write("--words", words, "--language", "Hindi")
+    assert "--headers --vocabulary=bpe" in printed
+    assert "बिल्ली" in endpoint.requests[0]["messages"][-1]["content"]
+    assert "--words" in write("--language", "Hindi")  # with English words
+    write("--plain", "--name", "plain")
     assert write.stories()[0]["words"] == ["बिल्ली", "खाना", "लाल"]
     assert write.stories("plain")[0]["words"] == []
     assert load(tmp_path / "plain" / "requests.json").tables[0].rows[0]["stories"] == 8

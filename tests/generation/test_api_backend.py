@@ -2,6 +2,7 @@
 themselves.)"""
 
 import pytest
+from faulty_endpoint import say
 from sample_fixtures import rows_of
 
 MODEL = "--model api:gpt-3.5-turbo"
@@ -50,7 +51,7 @@ def test_an_api_model_continues_stories(endpoint, sampled, run):
     ],
 )
 def test_a_space_where_the_script_has_one(endpoint, sample_py, prompt, reply, story):
-    endpoint.fault = lambda number, request: ("say", reply)
+    endpoint.fault = say(reply)
     assert story in sample_py(f"{MODEL} --n 1 --prompt '{prompt}'")[1].out
 
 
@@ -59,7 +60,7 @@ def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_p
     code, printed = sample_py(f"{API} --concurrency 1")
     assert "check the key" in code
     assert len(rows_of(run / "samples/prompts.jsonl.part")) == 3
-    endpoint.fault = lambda number, request: ("say", "another time.")
+    endpoint.fault = say("another time.")
     assert sample_py(API)[0] == 0 and len(endpoint.requests) == 4 + 1
     completions = [row["completion"] for row in rows_of(run / "samples/prompts.jsonl")]
     assert sorted(completions) == [" a time."] * 3 + [" another time."]

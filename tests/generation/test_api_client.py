@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-from faulty_endpoint import refusal_of, serve
+from faulty_endpoint import refusal_of, say, serve
 
 from nanostories.files import read_json_lines
 from nanostories.generation import api_client
@@ -25,10 +25,6 @@ KEY = "sk-secret-0123456789"
 # Dollars per million tokens; a reply of 100 and 10 tokens: $0.02.
 PRICES = dict(price_in=100.0, price_out=1000.0)
 REQUEST = dict(model="m", max_tokens=20, temperature=1, seed=7)
-
-
-def say(*answer):
-    return lambda number, request: ("say", *answer)
 
 
 @pytest.fixture
