@@ -18,7 +18,6 @@ docs/sampling.md).
 """
 
 import argparse
-import itertools
 import shlex
 import sys
 from dataclasses import asdict
@@ -172,14 +171,14 @@ def check_arguments(args: argparse.Namespace, parser: Parser) -> None:
             parser.error(f"--{flag} cannot be combined with {', '.join(wrong)}")
     is_api = str(args.model).startswith("api:")
     is_cost_limited = args.max_cost or (args.dry_run and args.price_in)
-    asked = set(itertools.chain.from_iterable(fields.split(",") for fields in args.ask))
-    contradictions = [  # (whether it is one, message)
+    asked = set(",".join(args.ask).split(","))
+    contradictions = [  # (true if it is one, message)
         (
-            is_api and not given.isdisjoint({"top_k", "beams", "stream", "best_of"}),
+            is_api and given & {"top_k", "beams", "stream", "best_of"},
             "an api: model takes no --top_k, --beams, --stream or --best_of",
         ),
         (
-            is_api and given.isdisjoint({"prompt", "prompts", "eval", *instruct_headers.FIELDS}),
+            is_api and not given & {"prompt", "prompts", "eval", *instruct_headers.FIELDS},
             "an api: model needs --prompt, --prompts, --eval or a header",
         ),
         (
@@ -192,11 +191,11 @@ def check_arguments(args: argparse.Namespace, parser: Parser) -> None:
             " cost any amount",
         ),
         (
-            not args.eval and not given.isdisjoint({"ask", "cut", "split"}),
+            not args.eval and given & {"ask", "cut", "split"},
             "--split, --cut, --ask and --unseen_words need --eval N, the number of stories",
         ),
         (
-            not asked <= instruct_headers.FIELDS.keys(),
+            args.ask and not asked <= instruct_headers.FIELDS.keys(),
             f"--ask takes {', '.join(instruct_headers.FIELDS)}, or several joined by commas; not"
             f" {' '.join(args.ask)}",
         ),
@@ -308,9 +307,12 @@ def set_to_write(
 ) -> Samples:
     settings = {}
     if args.eval:
-        draw = "random" if args.split == "train" else "first"
-        ask = " ".join(args.ask) or None
-        settings = dict(split=args.split, draw=draw, cut=args.cut, ask=ask)
+        settings = dict(
+            split=args.split,
+            draw="random" if args.split == "train" else "first",
+            cut=args.cut,
+            ask=" ".join(args.ask) or None,
+        )
     settings |= backend.identity() | asdict(sampling)
     directory = args.out or model.directory
     if args.out and args.checkpoint == "all":  # each step apart

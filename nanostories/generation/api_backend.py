@@ -82,9 +82,9 @@ class ApiBackend:
         for key, result in self.client.map(write, order):
             if isinstance(result, RequestFailed):
                 failed[key[0]] = result
-                self.failures[key[0]] = result
             else:
                 yield result
+        self.failures |= failed
 
     def raise_failures(self) -> None:
         if self.failures:

@@ -180,11 +180,16 @@ class CppDecoder:
             layers += self.linear(block.mlp_in)
             layers += self.linear(block.mlp_out)
             layers += [*cache, window, blocks]
-        fields = [config.n_layer, config.n_head, config.n_embd]
-        fields += [self.padded(model.wte.weight), self.padded(model.wpe.weight)]
-        fields += [compile_cpp.struct(*layers)]
-        fields += self.norm(model.ln_f)
-        fields += self.linear(model.head)
+        fields = [
+            config.n_layer,
+            config.n_head,
+            config.n_embd,
+            self.padded(model.wte.weight),
+            self.padded(model.wpe.weight),
+            compile_cpp.struct(*layers),
+            *self.norm(model.ln_f),
+            *self.linear(model.head),
+        ]
         self.model = compile_cpp.struct(*fields)
         self.kept = layers + fields  # tensors that C++ points to
         padded_width = len(self.padded(model.ln_f.weight))
