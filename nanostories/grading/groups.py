@@ -36,12 +36,11 @@ class Group:
     def story_of_prompt(self) -> dict[str, str]:
         """{prompt: its true story}: prompts with other instructions for one story are no
         independent observations. A prompt without a true story stands for itself."""
-        found = {}
-        for run in self.runs:
-            for row, story in zip(run.rows, run.stories):
-                if row["reference"]:
-                    found[story.prompt] = f"{story.opening}{row['reference']}"
-        return {prompt: found.get(prompt, prompt) for prompt in self.prompts}
+        found = {prompt: prompt for prompt in self.prompts}
+        for story in self.stories(with_controls=False):
+            if story.reference:
+                found[story.prompt] = f"{story.opening}{story.reference}"
+        return found
 
     def sources(self, with_controls: bool = False) -> dict[str, list[Story]]:
         """{name of a run, or of a control: its stories after the shared prompts}"""
@@ -62,11 +61,9 @@ class Group:
             stories = itertools.chain.from_iterable(run.stories for run in self.runs)
             longest = max(len(PIECE.findall(story.completion)) for story in stories)
         endings = {}
-        for run in self.runs:
-            for row, story in zip(run.rows, run.stories):
-                ending = row["reference"]
-                if not ending or story.prompt not in self.prompts:
-                    continue
+        for story in self.stories(with_controls=False):
+            if story.reference:
+                ending = story.reference
                 if longest is not None:
                     ending = first_words(ending, longest)
                 endings[story.prompt] = replace(story, completion=ending, finished=None)
@@ -85,7 +82,7 @@ def group_runs(runs: Sequence[Run], data: Path | None = None) -> list[Group]:
     for run in runs:
         for others in groups:
             shared = shared_prompts(others)
-            both = shared_prompts([*others, run])
+            both = shared.intersection(run.prompts)
             if len(both) >= min(len(shared), len(run.prompts)) / 2:
                 others.append(run)
                 break

@@ -35,6 +35,8 @@ class Story:
     instruction: str = ""
     # Whether the model ended it by itself. Equal texts are graded once.
     finished: bool | None = field(default=None, compare=False)
+    # The prompt's true ending, where there is one
+    reference: str | None = field(default=None, compare=False)
 
     @property
     def prompt(self) -> str:
@@ -51,7 +53,7 @@ def story_of(row: dict) -> Story:
     if instruct_headers.read(opening):
         header, _, opening = opening.partition(f"\n{MARKER}")
         instruction = header.rstrip()
-    return Story(opening, row["completion"], instruction, row.get("finished"))
+    return Story(opening, row["completion"], instruction, row.get("finished"), row["reference"])
 
 
 class Run:
@@ -64,7 +66,7 @@ class Run:
         self.stories = [story_of(row) for row in rows]
         self.prompts = list(dict.fromkeys(story.prompt for story in self.stories))
         # Whether max_new_tokens or the context's end cut any of its stories
-        self.is_cut = any(row.get("finished") is False for row in rows)
+        self.is_cut = any(story.finished is False for story in self.stories)
 
     @cached_property
     def model(self) -> Model | None:

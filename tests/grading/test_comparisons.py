@@ -24,8 +24,8 @@ STORIES = [Story(f"p{i}", "x") for i in range(20)]
 def run(name: str, stories=STORIES, **facts) -> Run:
     rows = []
     for story in stories:
-        row = {"prompt": story.prompt, "completion": story.completion, "reference": None}
-        rows.append(row | facts)
+        row = {"prompt": story.prompt, "completion": story.completion}
+        rows.append(row | {"reference": story.reference} | facts)
     return Run(name, Path(f"nowhere/{name}/samples/eval.jsonl"), rows)
 
 
@@ -91,9 +91,9 @@ def test_wins_are_counted_within_each_prompt():
 
 
 # ---- Models beside each other ----
-def models(n_prompts: int, **levels: float):
-    """(runs, their grades) of two completions of every prompt by each model, whose scores are its
-    level and the prompt's."""
+def graded_models(n_prompts: int, **levels: float) -> Comparison:
+    """Of two completions of every prompt by each model, whose scores are its level and the
+    prompt's."""
     rng = np.random.default_rng(0)
     ease = np.repeat(rng.normal(0, 0.8, n_prompts), 2)
     runs = []
@@ -102,7 +102,7 @@ def models(n_prompts: int, **levels: float):
         runs.append(run(name, [Story(f"p{i // 2}", f"{name} {i}") for i in range(2 * n_prompts)]))
         scores = level + ease + rng.normal(0, 0.2, len(ease))
         grades[name] = [{"grammar": score} for score in scores]
-    return runs, grades
+    return Comparison("j", group_of(*runs), grades)
 
 
 def clear(comparison: Comparison) -> set[str]:
@@ -110,8 +110,7 @@ def clear(comparison: Comparison) -> set[str]:
 
 
 def test_models_are_compared_on_the_same_prompts():
-    runs, grades = models(40, a=5, b=5.4, c=5.42)
-    found = Comparison("j", group_of(*runs), grades)
+    found = graded_models(40, a=5, b=5.4, c=5.42)
     table = {row["run"]: row["grammar"] for row in found.score_table().rows}
     assert table["a"][2] > table["b"][1]  # prompts differ more than models
     rows = {row["run"]: row["difference"] for row in found.differences}
@@ -123,44 +122,35 @@ def test_models_are_compared_on_the_same_prompts():
 
 
 def test_only_what_all_runs_continue_is_compared():
-    runs, _ = models(12, a=5, b=6)
-    group, other = group_runs([*runs, run("c", STORIES[3:9]), run("d", [Story("q", "x")])])
+    runs = [run("a"), run("b", STORIES[:12] * 2), run("c", STORIES[3:9])]
+    group, other = group_runs([*runs, run("d", [Story("q", "x")])])
     assert [each.name for each in other.runs] == ["d"]
     assert group.prompts == [f"p{i}" for i in range(3, 9)]
-    assert {name: len(own) for name, own in group.sources().items()} == dict(a=12, b=12, c=6)
+    assert {name: len(own) for name, own in group.sources().items()} == dict(a=6, b=12, c=6)
     (warning,) = Comparison("", group, {}).warnings()
     assert "not used: more prompts of a, b" in warning
 
 
 def test_prompts_of_one_true_story_count_once():
     """As sample.py --ask writes: other instructions for one story have equal true endings."""
-    headers = ("Words: hide", "Words: fox")
+    grades = [{"words": i} for i in range(len(STORIES))]
     stories = []
-    for story in STORIES:
-        stories += [replace(story, instruction=header) for header in headers]
-    twice = run("a", stories)
-    for row, number in zip(twice.rows, np.repeat(np.arange(len(STORIES)), 2)):
-        row["reference"] = f"ending {number}"
-    grades = [{"words": i // 2} for i in range(2 * len(STORIES))]
-    once = [{"words": i} for i in range(len(STORIES))]
-    found = Comparison("", group_of(twice), {"a": grades}).score_table().rows[0]
-    single = Comparison("", group_of(run("a")), {"a": once}).score_table().rows[0]
-    assert found["words"] == single["words"] and found["stories"] == 2 * single["stories"]
+    for header in ("Words: hide", "Words: fox"):
+        for i, story in enumerate(STORIES):
+            stories.append(replace(story, instruction=header, reference=f"ending {i}"))
+    twice = Comparison("", group_of(run("a", stories)), {"a": grades * 2}).score_table().rows[0]
+    once = Comparison("", group_of(run("a")), {"a": grades}).score_table().rows[0]
+    assert twice["words"] == once["words"] and twice["stories"] == 2 * once["stories"]
 
 
 def test_one_cut_run_does_not_cut_true_endings():
-    """Nor the controls of the others."""
-    long = [replace(story, completion="One two three four.", finished=True) for story in STORIES]
-    short = [replace(story, completion="One", finished=False) for story in STORIES]
-    both = run("a", long, finished=True), run("b", short, finished=False)
-    for each in both:
-        for row in each.rows:
-            row["reference"] = "One two three four five."
-    (group,) = group_runs(both)
-    assert "b: a limit" in Comparison("", group, {}).warnings()[0]
-    assert {story.completion for story in group.true_endings()} == {"One two three four five."}
-    (group,) = group_runs(both[1:])
-    assert {story.completion for story in group.true_endings()} == {"One"}
+    """Nor the controls of the others; if all are cut, to the longest completion."""
+    whole = run("a", finished=True, reference="One two three.")
+    cut = run("b", finished=False, reference="One two three.")
+    both = group_of(whole, cut)
+    assert "b: a limit" in Comparison("", both, {}).warnings()[0]
+    for group, ending in ((both, "One two three."), (group_of(cut), "One")):
+        assert {story.completion for story in group.true_endings()} == {ending}
 
 
 def test_every_group_shares_prompts():
@@ -188,8 +178,7 @@ def test_runs_that_were_sampled_otherwise_are_not_compared(facts, same):
 
 
 def test_a_grading_that_failed_leaves_its_prompt_out():
-    runs, grades = models(12, a=5, b=6)
-    found = Comparison("j", group_of(*runs), grades)
+    found = graded_models(12, a=5, b=6)
     found.grades["b"][3] = None  # of the second completion after p1
     assert np.flatnonzero(np.isnan(found.scores["grammar"]["b"])).tolist() == [1]
     (row,) = found.differences
@@ -222,9 +211,8 @@ def test_intervals_end_where_the_scale_does():
 
 
 def test_pictures():
-    runs, grades = models(12, a=5, b=6)
-    group = group_of(*runs)
-    judges = [Comparison(judge, group, grades) for judge in ("", "j", "lm:k")]
+    j = graded_models(12, a=5, b=6)
+    judges = [replace(j, judge=judge) for judge in ("", "j", "lm:k")]
     figure = pictures.scores_figure(judges)
     figure.canvas.draw()  # lays it out
     assert [axes.axison for axes in figure.axes] == [True] * 2  # not of the metrics

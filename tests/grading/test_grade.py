@@ -51,15 +51,6 @@ def test_the_judge_is_blind(graded, api, out):
     assert sum(is_control) == 20 and sum(map(operator.ne, is_control, is_control[1:])) > 10
 
 
-@pytest.mark.parametrize("finished, n_words", [(True, 500), (False, 3)])
-def test_where_completions_were_cut_long_true_endings_are_too(tmp_path, finished, n_words):
-    texts = dict(reference=" word" * 500, completion=" One two three")
-    write_samples(tmp_path / "a", 3, 2, finished=finished, **texts)
-    (group,) = group_runs(read_runs([tmp_path])[0])
-    for story in group.controls[TRUE_ENDING]:
-        assert len(story.completion.split()) == n_words
-
-
 def test_nothing_is_asked_twice(graded, api, out):
     def n_asked(*arguments, **judge) -> int:
         before = len(api.requests)
