@@ -86,24 +86,20 @@ class Comparison:
             rows.append(row | {"prompts": len(lead), "passes": passes})
         return rows
 
-    def outcomes(self, score: str) -> dict[str, str]:
-        """{control: whether this score tells it from the true ending: yes, no or CANNOT_TELL}"""
-        found = {}
-        for row in self.tests:
-            if row["score"] == score and row["passes"] != NOT_TESTED:
-                found[row["control"]] = row["passes"]
-        return found
+    def controls(self, score: str, passes: str) -> list[str]:
+        """Those whose test by this score came out like this: yes, no or CANNOT_TELL."""
+        rows = [row for row in self.tests if row["score"] == score]
+        return [row["control"] for row in rows if row["passes"] == passes]
 
     def doubt(self, score: str) -> str:
         """Why not to believe a score; "" if it passes its controls, or is a metric."""
-        if not self.judge:
-            return ""
-        found = self.outcomes(score).values()
-        if not found:
-            return UNTESTED
-        if "no" in found:
+        if self.controls(score, "no"):
             return BLIND
-        return TOO_FEW if CANNOT_TELL in found else ""
+        if self.controls(score, CANNOT_TELL):
+            return TOO_FEW
+        if self.judge and not self.controls(score, "yes"):
+            return UNTESTED
+        return ""
 
     # ---- Tables ----
     def tables(self) -> list[Table]:
@@ -245,11 +241,10 @@ class Comparison:
                 " sample.py --eval 50` keeps"
             )
         for name in self.scores:
-            outcomes = self.outcomes(name)
             few = ""
-            failed = [control for control, passes in outcomes.items() if passes == "no"]
-            if self.doubt(name) == TOO_FEW:
-                failed = [control for control, passes in outcomes.items() if passes != "yes"]
+            failed = self.controls(name, "no")
+            if not failed:
+                failed = self.controls(name, CANNOT_TELL)
                 few = "; with so few prompts any judge may seem so"
             if failed:
                 cannot = f"cannot tell the true ending from {' or '.join(failed)}"
