@@ -154,7 +154,7 @@ def compare_answers(args: argparse.Namespace, models: dict[str, Model], warning:
 
     probes = []
     for path in args.prompts or PROBE_FILES:
-        probes += read_probes(path, str(path) if args.prompts else path.stem)
+        probes += read_probes(path)
     readings = []
     for probe in probes:
         readings += [(probe.prompt, answer) for answer in probe.answers]
@@ -184,8 +184,8 @@ def continuations(
     """{prompt: its greedy continuation, to the end of its sentence}"""
     from nanostories.generation.prompts import Sampling
 
-    prompts = list(dict.fromkeys(probe.prompt for probe in probes))
     sampling = Sampling(temperature=0, max_new_tokens=max_new_tokens)
+    prompts = dict.fromkeys(probe.prompt for probe in probes)
     wanted = {(i, 0): prompt for i, prompt in enumerate(prompts)}
     found = {}
     texts = backend.complete(wanted, sampling)
@@ -205,15 +205,19 @@ def graded(probe: Probe, nats: dict) -> dict:
     nats: {(prompt, answer): log-likelihoods of its tokens}"""
     if not probe.answers:
         return dict.fromkeys(("verdict", "rank", "p", "lead"), "")
-    sums = [nats[probe.prompt, text].sum() for text in probe.answers]
-    n_bytes = [len(text.encode()) for text in probe.answers]
-    right, *wrong = (total / n for total, n in zip(sums, n_bytes))
+    sums = {text: nats[probe.prompt, text].sum() for text in probe.answers}
+    right, *wrong = (total / len(text.encode()) for text, total in sums.items())
     lead = right - max(wrong)
     verdict = "nearly" if lead >= -NEARLY else "wrong"
     if lead > 0:
         verdict = "right"
     rank = 1 + sum(right <= likelihood for likelihood in wrong)
-    return {"verdict": verdict, "rank": rank, "p": math.exp(sums[0]), "lead": f"{lead:.4f}"}
+    return {
+        "verdict": verdict,
+        "rank": rank,
+        "p": math.exp(sums[probe.answers[0]]),
+        "lead": f"{lead:.4f}",
+    }
 
 
 # ---- Pairs of sentences ----
@@ -268,8 +272,8 @@ def compare_losses(args: argparse.Namespace, models: dict[str, Model]) -> tuple:
 # ---- The command ----
 def compare_models(args: argparse.Namespace) -> None:
     models = find_models(args)
-    prompts_are_ours = not args.prompts and args.pairs in (None, GRAMMAR)
-    warnings = warnings_of(models, prompts_are_ours and not args.loss_by_kind)
+    texts_are_ours = not args.prompts and not args.loss_by_kind and args.pairs in (None, GRAMMAR)
+    warnings = warnings_of(models, texts_are_ours)
     if args.pairs:
         stem, tables, figure = compare_pairs(args, models)
     elif args.loss_by_kind:

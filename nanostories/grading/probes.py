@@ -1,7 +1,7 @@
 """
 Prompts with known answers: read from files, and the share of them that each model answers right.
 
->>> read_probes(PROBE_FILES[0], "facts")[0]
+>>> read_probes(PROBE_FILES[0])[0]
 Probe(set='facts', prompt='The elephant is big, but the mouse is', answers=(' small', ' slow', '
 soft', ' sweet'))
 """
@@ -42,9 +42,10 @@ class Probe(NamedTuple):
         return dict(set=self.set, prompt=self.prompt, right=right, wrong=" |".join(wrong))
 
 
-def read_probes(path: Path, name: str) -> list[Probe]:
-    """The set `name`: prompts with answers, as in prompts/facts.jsonl, or plain ones, as sample.py
-    reads them."""
+def read_probes(path: Path) -> list[Probe]:
+    """Of a set: prompts with answers, as in prompts/facts.jsonl, or plain ones, as sample.py reads
+    them."""
+    name = path.stem if path in PROBE_FILES else str(path)
     if path.suffix != ".jsonl":
         return [Probe(name, prompt.text) for prompt in read_prompts(path)]
     probes = read_lines(path, partial(probe_of, name), EXAMPLE)

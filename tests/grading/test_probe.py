@@ -22,7 +22,7 @@ from nanostories.grading.probes import PROBE_FILES, Probe, read_probes, result_t
 from nanostories.results import load
 from nanostories.tables import read_table
 
-OURS = {path.stem: read_probes(path, path.stem) for path in PROBE_FILES}
+OURS = {path.stem: read_probes(path) for path in PROBE_FILES}
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -64,47 +64,36 @@ GOOD = '{"prompt": "A", "right": " b", "wrong": [" c"]}\n'
 
 
 @pytest.mark.parametrize(
-    "line",
+    "text, message",
     [
-        "{",
-        "\udcff",  # a byte that is no UTF-8
-        '{"prompt": "A ", "right": " b", "wrong": [" c"]}',
-        '{"prompt": "A", "right": "b", "wrong": [" c"]}',
-        '{"prompt": "A", "right": " b", "wrong": [" c", " b"]}',
+        ("\n", ": no prompts in it"),
+        (f"{GOOD}\n{{", ", line 3: "),
+        (f"{GOOD}\udcff", ", line 2: "),  # a byte that is no UTF-8
+        ('{"prompt": "A ", "right": " b", "wrong": [" c"]}', ", line 1: "),
+        ('{"prompt": "A", "right": "b", "wrong": [" c"]}', ", line 1: "),
+        ('{"prompt": "A", "right": " b", "wrong": [" c", " b"]}', ", line 1: "),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path, line):
+def test_a_wrong_line_is_named(tmp_path, text, message):
     path = tmp_path / "mine.jsonl"
-    path.write_bytes(f"{GOOD}\n{line}\n{GOOD}".encode(errors="surrogateescape"))
-    with pytest.raises(ValueError, match=r"mine.jsonl, line 3: .+\Z"):
-        read_probes(path, "mine")
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ValueError, match=rf"mine.jsonl{message}.+\Z"):
+        read_probes(path)
 
 
-def test_a_file_without_prompts_is_named(tmp_path):
-    path = tmp_path / "mine.jsonl"
-    path.write_text("\n")
-    with pytest.raises(ValueError, match="mine.jsonl: no prompts in it"):
-        read_probes(path, "mine")
-
-
-def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path):
+def test_leads_are_those_of_transformers(tmp_path):
     model = model_to_probe()
     save_hf(model, tmp_path, TOKENIZER)
     nats = read_by_transformers(tmp_path)
-    probes = OURS["reasoning"][:12]
-    readings = [("", one.prompt) for one in probes]  # as pairs of sentences are read
-    for one in probes:
+    backend = LocalBackend(model, TOKENIZER, [TOKENIZER.end_of_text], batch_size=3)
+    for one in OURS["reasoning"][:12]:
+        readings = [("", one.prompt)]  # as pairs of sentences are read
         readings += [(one.prompt, answer) for answer in one.answers]
-    theirs = {
-        (before, text): sum(nats(f"<|endoftext|>{before}", text)) for before, text in readings
-    }
-    for batch_size in (1, 50):
-        backend = LocalBackend(model, TOKENIZER, [TOKENIZER.end_of_text], batch_size)
         ours = read_texts("m", backend, readings, ends=False)
-        assert {key: own.sum() for key, own in ours.items()} == pytest.approx(theirs, abs=1e-3)
-    for one in probes:
+        alone = sum(nats("<|endoftext|>", one.prompt))
+        assert ours["", one.prompt].sum() == pytest.approx(alone, abs=1e-3)
         found = probe.graded(one, ours)
-        sums = [theirs[one.prompt, answer] for answer in one.answers]
+        sums = [sum(nats(f"<|endoftext|>{one.prompt}", answer)) for answer in one.answers]
         right, *wrong = (total / len(text) for total, text in zip(sums, one.answers))
         lead = float(found["lead"])
         assert lead == pytest.approx(right - max(wrong), abs=2e-4)
@@ -143,13 +132,6 @@ def out(out):
     return out
 
 
-def test_the_result_lies_where_all_runs_are(out, probe_py):
-    (out.parent / "mine.txt").write_text("Once")
-    flags = "--prompts mine.txt --max_new_tokens 1"
-    assert probe_py(f"out/deeper/random out/fixed {flags}")[0] == 0
-    assert (out / "probe-mine.json").exists()
-
-
 def test_a_fixed_preference_scores_exactly_chance(out, probed):
     """Whatever it prefers."""
     tables, rows = probed("out --max_new_tokens 3")
@@ -185,13 +167,14 @@ HOSTILE = "<script>document.title = 'broken'</script> & a \"cat\""
 
 
 def test_plain_prompts_are_continued_and_not_judged(out, probed, tmp_path):
+    """The result lies where all runs are."""
     (tmp_path / "mine.txt").write_text(f"Once upon\n{HOSTILE}\n")
     (tmp_path / "more.txt").write_text("There was\n")
-    flags = "--model out/fixed --prompts mine.txt more.txt --max_new_tokens 4"
-    tables, rows = probed(flags, "fixed/probe-mine-more")
+    flags = "out/deeper/random out/fixed --prompts mine.txt more.txt --max_new_tokens 4"
+    tables, rows = probed(flags, "probe-mine-more")
     assert tables == {} and [row["prompt"] for row in rows] == ["Once upon", HOSTILE, "There was"]
     assert all(row["fixed greedy"] and not row["fixed verdict"] for row in rows)
-    assert HOSTILE not in (out / "fixed" / "probe-mine-more.html").read_text()
+    assert HOSTILE not in (out / "probe-mine-more.html").read_text()
 
 
 def test_prompts_are_continued_to_the_end_of_their_sentence():
