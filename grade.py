@@ -133,11 +133,13 @@ def grade_runs(args: argparse.Namespace) -> None:
 
             page = write_page(groups, directory)
             print(f"open {page}; the file that it saves goes to {directory}/, beside it")
-        people = [] if args.no_judge else by_people(groups, directory)
-        if args.judge == [HUMAN] and not people:
-            return  # no grades yet: keep the tables of other judges
-        comparisons = [compare("", group, metrics_of) for group in groups] + people
-        comparisons += by_likelihood(groups, cache, args)
+        comparisons = [compare("", group, metrics_of) for group in groups]
+        if not args.no_judge:
+            people = by_people(groups, directory)
+            if args.judge == [HUMAN] and not people:
+                return  # no grades yet: keep the tables of other judges
+            comparisons += people
+            comparisons += by_likelihood(groups, cache, args)
         problems = ask_chat_judges(chat_judges, stories, args)
         by_chat = []
         for judge, group in itertools.product(chat_judges, groups):
@@ -181,8 +183,6 @@ def by_likelihood(
 ) -> list[Comparison]:
     """Each ending is scored after its own beginning and after those of other stories: a consistent
     one is likelier after its own."""
-    if args.no_judge:
-        return []
     names = [name for name in args.judge if is_likelihood_judge(name)]
     # here, as torch takes seconds
     from nanostories.grading.likelihood_judge import LikelihoodJudge, default_judges
@@ -236,18 +236,19 @@ def ask_chat_judges(
 
 def preview(judges: Sequence[ChatJudge], stories: Sequence[Story], args) -> None:
     """For --dry_run: the first request of each judge, how many there are, and the cost of all."""
+    if not judges:
+        print("no chat judge: nothing is sent")
+        return
     total = 0.0
     for judge in judges:
         shown, dollars = judge.preview(stories)
         total += dollars
         print(f"{judge.name}: {shown}\n")
-    if not judges:
-        print("no chat judge: nothing is sent")
-    elif args.price_in is None:
+    if args.price_in is None:
         print("--price_in and --price_out show the cost")
     else:
         print(f"in all about ${total:.4f}; --max_cost limits it, for all judges together")
-    if judges and args.max_cost:
+    if args.max_cost:
         left = judges[0].client.ledger.left()  # they have one client
         print(f"${left:.4f} of --max_cost is left; --prompts N grades fewer stories")
 

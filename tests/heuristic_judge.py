@@ -24,12 +24,11 @@ from nanostories.corpus.tokenizer import gpt2
 from nanostories.grading.metrics import ngrams
 from nanostories.text import sentences, words_of
 
-TOKENIZER = gpt2()
 NAMES = ("grammar", "creativity", "consistency", "plot")
 
 
 def n_tokens(text: str) -> int:
-    return len(TOKENIZER.encode(text))
+    return len(gpt2().encode(text))
 
 
 def grade(prompt: str, completion: str) -> dict:

@@ -47,8 +47,8 @@ IF_TOLD = "(if told)"  # before what is asked only of stories with an instructio
 @dataclass(frozen=True)
 class Question:
     name: str  # in tables
-    scores: tuple[str, ...]  # (): the reply names them, or they are "score 1", "score 2", …
-    turns: tuple[str, ...]
+    scores: list[str]  # []: the reply names them, or they are "score 1", "score 2", …
+    turns: list[str]
 
     def names(self, story: Story) -> list[str]:
         """The scores that are asked for."""
@@ -65,7 +65,7 @@ class Question:
             "{completion}": story.completion,
             "{instruction}": story.instruction,
         }
-        if not any("{instruction}" in turn for turn in self.turns):
+        if "{instruction}" not in "".join(self.turns):
             values["{beginning}"] = story.prompt  # so the instruction is shown there
         fields = "|".join(map(re.escape, values))
         left_out = f"(?m)^{re.escape(IF_TOLD)} ?"
@@ -97,7 +97,7 @@ def read_question(name: str) -> Question:
         scores = [score.strip() for score in named if score.strip()]
         text = others
     turns = re.split(r"(?m)\s*^--- next turn ---\s*", text)
-    return Question(name, tuple(scores), tuple(turns))
+    return Question(name, scores, turns)
 
 
 # ---- Replies ----
@@ -180,12 +180,9 @@ class ChatJudge:
         # A budget that runs out favors no run, and leaves whole prompts graded.
         random.Random(0).shuffle(missing)
         missing.sort(key=lambda job: hashlib.sha256(job[0].prompt.encode()).digest())
-        problems = []
         graded = self.client.map(lambda job: self.ask(*job), missing)
-        label = f"{self.name} grades"
-        for _, problem in tqdm(graded, label, len(missing), disable=None, delay=1):
-            if problem:
-                problems.append(problem)
+        graded = tqdm(graded, f"{self.name} grades", len(missing), disable=None, delay=1)
+        problems = [problem for _, problem in graded if problem]
         if problems:
             print(f"{self.name}: {len(problems)} gradings failed: {problems[0]}", file=sys.stderr)
 

@@ -22,7 +22,7 @@ def repeated(story: Story) -> float | None:
     prompt = words_of(story.opening)
     words = words_of(story.completion)
     grams = ngrams(prompt[1 - NGRAM :] + words, NGRAM)
-    if not words or not grams:
+    if not grams:
         return None
     seen = set(ngrams(prompt, NGRAM))
     n_again = 0

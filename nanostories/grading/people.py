@@ -39,8 +39,8 @@ def by_people(groups: Sequence[Group], directory: Path) -> list[Comparison]:
     """A grade belongs to the text that was graded: those of other texts are left out, with a line.
     UserError if a file has one that is not a grade."""
     by_judge = {}
-    files = sorted(directory.glob("read-*.csv"))
-    for path in sorted(files, key=lambda path: path.stat().st_mtime):  # newer grades count
+    files = directory.glob("read-*.csv")
+    for path in sorted(files, key=lambda path: (path.stat().st_mtime, path)):  # newer grades count
         for where, cells in read_user_table(path, ("judge", "story", *SCORES)):
             try:
                 scores = {name: checked(name, cells[name]) for name in SCORES if cells[name]}

@@ -10,7 +10,7 @@ metrics.py. To add a chat score: a line here, and its name and sentence in a que
 Tables and pictures follow.
 """
 
-import math
+from math import inf
 from typing import NamedTuple
 
 # Endings of known quality, which test a judge; controls.py makes them.
@@ -24,7 +24,6 @@ LIKELIHOOD_PREFIX = "lm:"  # how the names of likelihood judges begin
 HUMAN = "human"  # and those of people: human:NAME
 # The paper's age groups, the middle of each in years
 AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}
-INF = math.inf
 
 
 class Score(NamedTuple):
@@ -72,7 +71,7 @@ LIKELIHOOD = {
         "log-likelihood of the completion after its beginning: minus the judge's bits per byte"
         " on it",
         "bits/byte",
-        (-INF, 0.0),
+        (-inf, 0.0),
         form=".3f",
         tested_by=(SHUFFLED,),
     ),
@@ -80,7 +79,7 @@ LIKELIHOOD = {
         "how much likelier the completion is after its own beginning than after those of other "
         "stories",
         "bits/byte",
-        (-INF, INF),
+        (-inf, inf),
         form=".3f",
         tested_by=(SHUFFLED, OTHER),
     ),
@@ -94,7 +93,7 @@ METRICS = {
     "bpb": Score(
         "validation loss in bits per byte, comparable across vocabularies",
         "bits/byte",
-        (0.0, INF),
+        (0.0, inf),
         "lower",
         ".3f",
     ),
@@ -108,7 +107,7 @@ METRICS = {
         "lower",
         ".1%",
     ),
-    "words": Score("words in a completion", "words", (0.0, INF), "", ".0f"),
+    "words": Score("words in a completion", "words", (0.0, inf), "", ".0f"),
 }
 
 

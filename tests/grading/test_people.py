@@ -80,25 +80,19 @@ def test_grades_that_are_none_are_named(groups, tmp_path):
             by_people(groups, tmp_path)
 
 
-def test_a_later_file_counts(groups, tmp_path):
-    """Browsers call a second download read-Mia (1).csv, which sorts before read-Mia.csv."""
-    first = groups[0].runs[0]
-    key = story_key(first.stories[0])
+def test_a_later_file_counts_and_grades_apply_to_the_same_text_alone(groups, tmp_path, capsys):
+    """Browsers call a second download read-Mia (1).csv, which sorts before read-Mia.csv. A story
+    may be written again: the grade of the old one is left out, and a line says so."""
+    run = groups[0].runs[0]
+    story = run.stories[0]
+    keys = [story_key(story), story_key(replace(story, completion=" And then it rained."))]
     for i, (name, grade) in enumerate({"read-Mia": 7, "read-Mia (1)": 3}.items()):
+        lines = [f"Mia,{key},{grade},,," for key in keys]
         path = tmp_path / f"{name}.csv"
-        path.write_text(f"{HEADER}\nMia,{key},{grade},,,")
+        path.write_text("\n".join([HEADER, *lines]))
         os.utime(path, (i, i))
     (comparison,) = by_people(groups, tmp_path)
-    assert comparison.scores["grammar"][first.name][0] == 3
-
-
-def test_grades_apply_to_the_same_text_alone_and_few_are_shown_as_few(groups, tmp_path, capsys):
-    """A story may be written again: the grade of the old one is left out, and a line says so."""
-    story = groups[0].runs[0].stories[0]
-    other = replace(story, completion=" And then it rained.")
-    lines = [f"Mia,{story_key(graded)},7,7,7,7" for graded in (story, other)]
-    (tmp_path / "read-Mia.csv").write_text("\n".join([HEADER, *lines]))
-    (comparison,) = by_people(groups, tmp_path)
+    assert comparison.scores["grammar"][run.name][0] == 3
     rows = comparison.score_table().rows
     assert sum(row["stories"] - row["ungraded"] for row in rows) == 1
     assert "human:Mia: 1 of 2 graded stories" in capsys.readouterr().out
