@@ -101,7 +101,7 @@ def read_question(name: str) -> Question:
 
 
 # ---- Replies ----
-def read_reply(text: str, names: Sequence[str] = ()) -> dict[str, float]:
+def read_reply(text: str, names: Sequence[str]) -> dict[str, float]:
     """{name: number, …, "age": years} from a JSON object (its keys in any case), or from an array
     in the order of `names`; prose may surround it. Without names, all numbers of the object, or
     "score 1", "score 2", … UserError if a score is missing, out of range or in words. An age that

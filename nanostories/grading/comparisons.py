@@ -109,12 +109,12 @@ class Comparison:
     def score_table(self) -> Table:
         runs = {run.name: run for run in self.group.runs}
         rows = []
-        for source in self.grades:
-            if source in SPOILED or not self.grades[source]:
+        for source, grades in self.grades.items():
+            if source in SPOILED or not grades:
                 continue
-            row = {"run": source, "stories": len(self.grades[source])}
+            row = {"run": source, "stories": len(grades)}
             if self.judge:
-                row["ungraded"] = sum(not scores for scores in self.grades[source])
+                row["ungraded"] = sum(not scores for scores in grades)
             for name, sources in self.scores.items():
                 if source in sources:
                     row[name] = self.mean(name, sources[source])
@@ -286,6 +286,6 @@ def definitions(comparisons: Sequence[Comparison]) -> Table:
     for comparison in comparisons:
         for name in comparison.scores:
             score = score_of(comparison.judge, name)
-            row = {"score": name, "is": score.about, "unit": score.unit}
-            rows[name, score.about] = row | {"better": score.better or "neither"}
+            row = {"score": name, "is": score.about, "unit": score.unit, "better": score.better}
+            rows[name, score.about] = row
     return Table("Definitions", list(rows.values()), facts={"kind": "definitions"})

@@ -72,7 +72,7 @@ def agreement(comparisons: Sequence[Comparison]) -> Table:
     rows = []
     for name, by_judge in values_by_judge(comparisons).items():
         for first, second in itertools.combinations(by_judge, 2):
-            shared = by_judge[first].keys() & by_judge[second].keys()
+            shared = [story for story in by_judge[first] if story in by_judge[second]]
             if len(shared) < FEWEST:
                 continue
             values = [(by_judge[first][story], by_judge[second][story]) for story in shared]

@@ -30,7 +30,7 @@ class Score(NamedTuple):
     about: str
     unit: str = ""
     scale: tuple[float, float] = (0.0, 10.0)
-    better: str = "higher"  # or "lower", or "" if neither
+    better: str = "higher"  # or "lower" or "neither"
     form: str = ".2f"  # format of its mean
     # the controls that must score lower than true endings, or the judge is blind
     tested_by: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ CHAT = {
         tested_by=(OTHER,),
     ),
     "age": Score(
-        "how old would you guess the pupil is?", "years", (AGES["A"], AGES["F"]), "", ".1f"
+        "how old would you guess the pupil is?", "years", (AGES["A"], AGES["F"]), "neither", ".1f"
     ),
 }
 # A score that a question of the user's names
@@ -107,7 +107,7 @@ METRICS = {
         "lower",
         ".1%",
     ),
-    "words": Score("words in a completion", "words", (0.0, inf), "", ".0f"),
+    "words": Score("words in a completion", "words", (0.0, inf), "neither", ".0f"),
 }
 
 

@@ -53,9 +53,9 @@ def test_the_judge_is_blind(graded, api, out):
 
 def test_nothing_is_asked_twice(graded, api, out):
     def n_asked(*arguments, **judge) -> int:
-        before = len(api.requests)
+        api.requests.clear()
         graded(*arguments, "--controls", **judge)
-        return len(api.requests) - before
+        return len(api.requests)
 
     assert n_asked() == 40
     before = means(out) | wins(out)
@@ -97,10 +97,8 @@ def test_how_instructions_were_followed_is_graded(graded, out):
     rows = []
     for i, thing in enumerate("drum bird cake kite lamp frog moon ship".split()):
         story = f"\n\nTom sat. He liked the {thing} all day."
-        row = {"prompt_index": i, "sample_index": 0, "finished": True, "reference": story}
-        rows.append(
-            row | {"completion": f"{story} It was late.", "prompt": f"Words: {thing}\nStory:"}
-        )
+        row = {"prompt_index": i, "sample_index": 0, "prompt": f"Words: {thing}\nStory:"}
+        rows.append(row | {"completion": f"{story} It was late.", "reference": story})
     write_rows(out / "a" / "samples/eval.jsonl", rows)
     graded("out/a", "--controls")
     assert wins(out / "a")["rules", "(another ending)", "instructions"] == 1

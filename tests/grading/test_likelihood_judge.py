@@ -17,10 +17,10 @@ from random_models import (
     trained_on,
 )
 
+from nanostories.checkpoints.checkpoint import identity_of_checkpoint
 from nanostories.checkpoints.huggingface import save_hf
-from nanostories.checkpoints.models import open_model
 from nanostories.corpus.token_files import load_stories
-from nanostories.generation.backends import LocalBackend, load_backend
+from nanostories.generation.backends import LocalBackend
 from nanostories.generation.prompts import cut_story
 from nanostories.generation.token_likelihoods import log_likelihoods
 from nanostories.grading.comparisons import OWN_WORDS
@@ -164,8 +164,7 @@ def test_a_runs_scores_do_not_depend_on_other_runs(out, by_judge, data_dir):
 
 
 def test_its_own_stories_are_known_by_weights_and_by_place(out, by_judge):
-    judge = load_backend(open_model(str(out / "judge")))
-    write_samples(out / "a", 5, 2, weights=judge.identity()["weights"])
+    write_samples(out / "a", 5, 2, weights=identity_of_checkpoint(out / "judge"))
     write_samples(out / "judge" / "temperature-0.3", 5, 2, weights="others")
     by_judge()
     notes = {}
