@@ -55,10 +55,7 @@ def uses_cpp(device_type, dtype, head_width, dropout):
     return kernel("forward", dtype, head_width) is not None
 
 
-# torch.compile takes the answer as a constant: it cannot trace how kernels are built. (This is all
-# that torch.compiler.assume_constant_result does, but that imports the compiler, which takes a
-# second.)
-uses_cpp._dynamo_marked_constant = True
+uses_cpp._dynamo_marked_constant = True  # see compile_cpp.py
 
 
 def causal_attention(q, k, v, visible, dropout=0.0):

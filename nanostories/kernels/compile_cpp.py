@@ -80,6 +80,16 @@ def kernel(source, name, dtype):
     return getattr(library(source), f"{name}_{suffix}", None)
 
 
+def has_kernel(source, name, dtype):
+    return kernel(source, name, dtype) is not None
+
+
+# torch.compile takes the answer as a constant: it cannot trace how kernels are built. (This is all
+# that torch.compiler.assume_constant_result does, but that imports the compiler, which takes a
+# second.)
+has_kernel._dynamo_marked_constant = True
+
+
 def call(function, *arguments):
     """Calls a kernel with long integers and with pointers to tensors."""
     function(*map(ctypes.c_int64, as_numbers(arguments)))

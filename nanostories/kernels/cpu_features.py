@@ -8,7 +8,6 @@ That variable makes a processor act like a lesser one: for our kernels, PyTorch,
 every path can be tested and measured on one machine, and a user's bug reproduced on another.
 """
 
-import ctypes
 import functools
 import os
 import platform
@@ -28,8 +27,8 @@ class InstructionSet:
     the classes before it."""
 
     name: str
-    needs: list[str]  # as torch.cpu.get_capabilities() calls them
     compiler_flags: list[str]
+    needs: tuple[str, ...] = ()  # as torch.cpu.get_capabilities() calls them
     # Environment variables that limit PyTorch, oneDNN, MKL and torch.compile to these instructions.
     # These read them when they first compute: set_up_device (nanostories/device.py) sets them.
     limits: dict[str, str] = field(default_factory=dict)
@@ -50,23 +49,23 @@ AVX512_LIMITS = {
 X86 = (
     InstructionSet(
         "avx2",
-        needs=["avx2", "fma3"],
         compiler_flags=["-march=x86-64-v3"],
+        needs=("avx2", "fma3"),
         limits=AVX2_LIMITS,
     ),
     InstructionSet(
         "avx512",
-        needs=["avx512_f", "avx512_bw", "avx512_dq", "avx512_vl"],
         compiler_flags=["-march=x86-64-v4"],
+        needs=("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl"),
         limits=AVX512_LIMITS,
     ),
     InstructionSet(
         "avx512_bf16",
-        needs=["avx512_bf16"],
         compiler_flags=["-march=x86-64-v4", "-mavx512bf16"],
+        needs=("avx512_bf16",),
         limits=AVX512_LIMITS | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"},
     ),
-    InstructionSet("amx", needs=["amx_bf16"], compiler_flags=["-march=native"]),
+    InstructionSet("amx", compiler_flags=["-march=native"], needs=("amx_bf16",)),
 )
 
 
@@ -80,7 +79,8 @@ def instruction_set() -> InstructionSet:
             break
         supported[isa.name] = isa
     wanted = os.environ.get("NANOSTORIES_ISA") or "native"
-    if "amx" in supported and not ask_for_amx():
+    # Linux gives a process the registers of AMX only if asked, as PyTorch does here.
+    if "amx" in supported and not torch.cpu._init_amx():
         del supported["amx"]
         if wanted == "native":  # -march=native would let the compiler emit AMX all the same
             wanted = "avx512_bf16"
@@ -91,19 +91,9 @@ def instruction_set() -> InstructionSet:
         raise UserError(f"NANOSTORIES_ISA={wanted}: this machine supports only {names}")
     machine = platform.machine()
     if machine in ("aarch64", "arm64"):
-        return InstructionSet("neon", needs=[], compiler_flags=["-mcpu=native"])
+        return InstructionSet("neon", compiler_flags=["-mcpu=native"])
     name = list(supported)[-1] if supported else machine
-    return InstructionSet(name, needs=[], compiler_flags=["-march=native"])
-
-
-def ask_for_amx() -> bool:
-    """Linux gives a process the registers of AMX only if asked (arch_prctl, since 5.16)."""
-    if platform.system() != "Linux":
-        return True
-    arch_prctl = 158  # the number of this system call, in Linux's table for x86-64
-    request_permission = 0x1023  # ARCH_REQ_XCOMP_PERM
-    tile_data = 18  # XFEATURE_XTILEDATA
-    return ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0
+    return InstructionSet(name, compiler_flags=["-march=native"])
 
 
 def cpu_info(key: str) -> str:

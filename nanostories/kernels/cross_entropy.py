@@ -13,6 +13,7 @@ from torch import Tensor
 from nanostories.kernels import compile_cpp
 
 CHUNK = 1024  # tokens
+KERNEL = ("cpu_cross_entropy", "cross_entropy")  # source and function
 
 
 def head_loss(x, weight, targets):
@@ -23,7 +24,7 @@ def head_loss(x, weight, targets):
     products use its dtype, the sums float32.
     """
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-    if x.device.type != "cpu" or not has_kernel(dtype):
+    if x.device.type != "cpu" or not compile_cpp.has_kernel(*KERNEL, dtype):
         return plain_loss(x, weight, targets)
     return chunked_loss(x, weight, targets, dtype, torch.is_grad_enabled())[0]
 
@@ -77,20 +78,9 @@ def backward(ctx, dloss, *_):
 chunked_loss.register_autograd(backward, setup_context=setup_context)
 
 
-# ---- cpu_cross_entropy.cpp ----
-def kernel(dtype):
-    return compile_cpp.kernel("cpu_cross_entropy", "cross_entropy", dtype)
-
-
-def has_kernel(dtype):
-    return kernel(dtype) is not None
-
-
-has_kernel._dynamo_marked_constant = True  # see attention.py
-
-
 def cross_entropy_(logits, targets):
     """(N, V), (N,) -> losses (N,); the logits are overwritten with their gradients."""
     losses = torch.empty(len(logits))
-    compile_cpp.call(kernel(logits.dtype), logits, targets.contiguous(), losses, *logits.shape)
+    kernel = compile_cpp.kernel(*KERNEL, logits.dtype)
+    compile_cpp.call(kernel, logits, targets.contiguous(), losses, *logits.shape)
     return losses

@@ -13,20 +13,10 @@ WIDEST_VECTOR = 16  # numbers; the kernel takes no fewer
 
 
 def gelu(x):
-    if x.device.type == "cpu" and x.numel() >= WIDEST_VECTOR and has_kernel(x.dtype):
+    fits = x.device.type == "cpu" and x.numel() >= WIDEST_VECTOR
+    if fits and compile_cpp.has_kernel("cpu_gelu", "gelu", x.dtype):
         return gelu_in_cpp(x)
     return F.gelu(x, approximate="tanh")
-
-
-def kernel(name, dtype):
-    return compile_cpp.kernel("cpu_gelu", name, dtype)
-
-
-def has_kernel(dtype):
-    return kernel("gelu", dtype) is not None
-
-
-has_kernel._dynamo_marked_constant = True  # see attention.py
 
 
 # torch.compile keeps graphs on disk by an operator's name: one whose arguments change needs a new
@@ -35,7 +25,8 @@ has_kernel._dynamo_marked_constant = True  # see attention.py
 def gelu_in_cpp(x: Tensor) -> Tensor:
     x = x.contiguous()
     y = torch.empty_like(x)
-    compile_cpp.call(kernel("gelu", x.dtype), x, y, x.numel())
+    kernel = compile_cpp.kernel("cpu_gelu", "gelu", x.dtype)
+    compile_cpp.call(kernel, x, y, x.numel())
     return y
 
 
@@ -43,7 +34,8 @@ def gelu_in_cpp(x: Tensor) -> Tensor:
 def gelu_gradient_in_cpp(x: Tensor, dy: Tensor) -> Tensor:
     x = x.contiguous()
     dx = torch.empty_like(x)
-    compile_cpp.call(kernel("gelu_gradient", x.dtype), x, dy.contiguous(), dx, x.numel())
+    kernel = compile_cpp.kernel("cpu_gelu", "gelu_gradient", x.dtype)
+    compile_cpp.call(kernel, x, dy.contiguous(), dx, x.numel())
     return dx
 
 

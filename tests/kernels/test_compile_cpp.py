@@ -15,6 +15,12 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(params=[pytest.param("C++", marks=needs_compiler), "PyTorch"])
+def implementation(request, monkeypatch):
+    if request.param == "PyTorch":
+        monkeypatch.setattr(compile_cpp, "library", lambda *_: None)
+
+
 @pytest.fixture
 def compiler(tmp_path, monkeypatch):
     """compiler("env g++") -> cpu_cross_entropy.cpp built with CXX so, in an empty cache."""
