@@ -40,9 +40,26 @@ def test_later_config_files_win_and_the_command_line_over_all(tmp_path):
         assert (config.data_dir, config.name) == (place, name)
 
 
+# Layers and width of the models at https://huggingface.co/roneneldan, which have 16 heads
+PUBLISHED = {
+    "ts_1m": (8, 64),
+    "ts_3m": (8, 128),
+    "ts_8m": (8, 256),
+    "ts_28m": (8, 512),
+    "ts_33m": (4, 768),
+    "ts_1l_21m": (1, 1024),
+    "ts_2l_33m": (2, 1024),
+}
+
+
 def test_every_config_that_comes_with_us_is_good():
+    shapes = {}
     for path in (ROOT / "configs").glob("*.py"):
-        assert parse_command_line([str(path)])[0].name == path.stem
+        config, _ = parse_command_line([str(path)])
+        assert config.name == path.stem
+        shapes[config.name] = (config.n_layer, config.n_embd, config.n_head)
+    for name, shape in PUBLISHED.items():
+        assert shapes[name] == (*shape, 16)
 
 
 MISTAKES = {  # and what the message says
