@@ -356,16 +356,6 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     print(f"Next: python sample.py --model {shlex.quote(str(run))} --temperature 0.6 {flags}")
 
 
-def remark_on(run: Path) -> None:
-    """Whether the training was too long."""
-    log = run_directory.read_log(run / "log.csv")
-    losses = {int(row["step"]): float(row["val_loss"]) for row in log if row["val_loss"]}
-    best = min(losses, key=losses.get)
-    if losses[max(losses)] > 1.02 * losses[best]:
-        print(f"\nThe validation loss was lowest at step {best:,}, whose weights other commands")
-        print("read (best.pt), and has risen since: a shorter training may do as well.")
-
-
 def remedy_for(error: RuntimeError | MemoryError, ranks: Ranks) -> str | None:
     """What happened, and what to do, if the error is no fault of this code; None for any other."""
     reason = str(error).partition("\n")[0]
@@ -394,7 +384,6 @@ def main():
                 raise
             sys.exit(f"{name}: {remedy}")
         if ranks.rank == 0 and finished:
-            remark_on(run)
             tell_a_story(run, config)
         elif ranks.rank == 0:
             command = f"python train.py --resume {shlex.quote(str(run))}"

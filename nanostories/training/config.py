@@ -109,18 +109,17 @@ class TrainConfig:
 
     def model_shape(self) -> dict:
         """The fields of GPTNeoConfig that a run may set; the vocabulary comes with the data."""
-        names = {field.name for field in dataclasses.fields(GPTNeoConfig)}
+        names = vars(GPTNeoConfig())
         shape = {name: value for name, value in vars(self).items() if name in names}
         is_gpt2 = self.architecture == "gpt2"
         return shape | {"scale_attention": is_gpt2, "qkv_bias": is_gpt2}
 
 
-DEFAULTS = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
 AT_MOST = {"dropout": 0.9999, "warmdown": 1, "beta1": 0.9999, "beta2": 0.9999}
 # The settings that start_from brings
 SHAPE = ("architecture", "n_layer", "n_head", "n_embd", "window_size")
-# Settings that others compute; on the command line they would contradict each other
-COMPUTED = {"start_from": SHAPE, "epochs": ("max_steps",)}
+# Settings, and the one that computes them: on the command line they would contradict each other
+COMPUTED = dict.fromkeys(SHAPE, "start_from") | {"max_steps": "epochs"}
 
 
 def check_value(field: dataclasses.Field, value) -> None:
@@ -139,6 +138,9 @@ def check_value(field: dataclasses.Field, value) -> None:
 
 
 # ---- Config files and the command line ----
+DEFAULTS = vars(TrainConfig())
+
+
 def parse_setting(name: str, text: str, place: str) -> object:
     """The value of a setting. place: where it stands, for messages."""
     if name not in DEFAULTS:
@@ -234,9 +236,9 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
             parts.append(corpus.name)  # so that each corpus has a run of its own
     settings.setdefault("name", "-".join(parts))
     config = TrainConfig(**settings | given)
-    for name, others in COMPUTED.items():
-        for other in others:
-            if getattr(config, name) and other in given:
-                setting = f"{name}={getattr(config, name)}"
-                raise UserError(f"{other}: {setting} sets it; change {name}, or leave {other} out")
+    for name, source in COMPUTED.items():
+        value = getattr(config, source)
+        if value and name in given:
+            remedy = f"change {source}, or leave {name} out"
+            raise UserError(f"{name}: {source}={value} sets it; {remedy}")
     return config, resume

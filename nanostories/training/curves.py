@@ -37,14 +37,14 @@ def loss_figure(logs: dict[str, list[dict]], data: dict[str, str]) -> Figure:
     corpus by run."""
     corpora = list(dict.fromkeys(data.values()))
     figure = Figure(figsize=(10, 0.8 + 2.6 * len(corpora)), layout="constrained")
-    panels = figure.subplots(len(corpora), 2, squeeze=False)
-    for row, corpus in zip(panels, corpora):
+    panels = dict(zip(corpora, figure.subplots(len(corpora), 2, squeeze=False)))
+    for corpus, row in panels.items():
         for axes, (label, _, _) in zip(row, PANELS):
             prepare_axes(axes, label, corpus)
     for i, (run, log) in enumerate(logs.items()):
         style = {"color": f"C{i % 10}", "linestyle": DASHES[i // 10 % 4]}
         label = run
-        for axes, (_, column, unit) in zip(panels[corpora.index(data[run])], PANELS):
+        for axes, (_, column, unit) in zip(panels[data[run]], PANELS):
             points = [(row[column] / unit, row) for row in log if row[column]]
             draw_loss(axes, points, "train_loss", alpha=0.4, linewidth=0.8, **style)
             draw_loss(axes, points, "val_loss", marker=".", label=label, **style)

@@ -29,7 +29,6 @@ class TrainingLog:
         self.uncounted_steps = {state.step, self.config.short_window_steps}
         self.peak_flops = peak_flops(state.device, state.dtype)
         self.timed_steps = 0  # since the last row
-        self.step_seconds = None  # in the last row; None if that had only a step that compiled
         self.seconds_at_last_row = state.seconds
         self.bar = tqdm(
             total=1.0,
@@ -77,10 +76,10 @@ class TrainingLog:
         }
         for name, value in losses.items():
             row[name] = f"{value:.5f}"
-        self.step_seconds = None
+        step_seconds = None  # as of a period of only a step that compiled
         if self.timed_steps:
-            self.step_seconds = (state.seconds - self.seconds_at_last_row) / self.timed_steps
-            tokens_per_s = self.config.tokens_per_step / self.step_seconds
+            step_seconds = (state.seconds - self.seconds_at_last_row) / self.timed_steps
+            tokens_per_s = self.config.tokens_per_step / step_seconds
             row["tokens_per_s"] = f"{tokens_per_s:.0f}"
             if self.peak_flops and state.step > self.config.short_window_steps:
                 flops_per_s = tokens_per_s * state.model.flops_per_token(self.config.block_size)
@@ -91,14 +90,14 @@ class TrainingLog:
         if self.ranks.rank == 0:
             run_directory.append_row(self.run / "log.csv", row)
             if losses or state.step == self.config.log_interval:
-                self.show(row)
+                self.show(row, step_seconds)
         return row
 
-    def show(self, row: dict[str, str]) -> None:
+    def show(self, row: dict[str, str], step_seconds: float | None) -> None:
         """Prints a row: those of evaluations, and the first, which tells how long it will take."""
         shown = [f"{name} {row[name]}" for name in SHOWN if name in row]
-        if self.step_seconds is not None:
-            seconds_left = (self.config.max_steps - self.state.step) * self.step_seconds
+        if step_seconds is not None:
+            seconds_left = (self.config.max_steps - self.state.step) * step_seconds
             if self.config.max_minutes:
                 seconds_left = min(seconds_left, 60 * self.config.max_minutes - self.state.seconds)
             shown.append(f"{tqdm.format_interval(max(0, seconds_left))} to go")

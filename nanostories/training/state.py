@@ -1,7 +1,6 @@
 """A run in memory, and what of it a checkpoint holds."""
 
 import math
-from dataclasses import asdict
 
 import torch
 
@@ -88,8 +87,8 @@ class TrainingState:
         return {
             "format": CHECKPOINT_FORMAT,
             "architecture": self.config.architecture,
-            "model_config": asdict(self.model.config),
-            "train_config": asdict(self.config),
+            "model_config": vars(self.model.config),
+            "train_config": vars(self.config),
             "vocabulary": self.corpus.tokenizer.vocabulary,
             "data_sha256": self.corpus.sha256,
             "model": self.model.state_dict(),

@@ -74,20 +74,19 @@ def test_a_resumed_run_needs_its_source_no_more(config, source, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "shape, changes, message",
+    "shape, message",
     [
-        (SHAPE, {"data": "builtin"}, "--vocabulary_of hf:"),
-        (GPT2 | {"scale_attention": False}, {}, "attention is not scaled"),
+        (SHAPE, "--vocabulary_of hf:"),
+        (GPT2 | {"scale_attention": False}, "attention is not scaled"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(
-    config, source, instruct_data_dir, shape, changes, message
+    config, source, instruct_data_dir, shape, message
 ):
     _, name = source(shape)
-    if "data" in changes:
-        config["data_dir"] = str(instruct_data_dir)
+    config |= {"data": "builtin", "data_dir": str(instruct_data_dir)}
     with pytest.raises(UserError, match=message) as error:
-        run_of(config, start_from=name, **changes)
+        run_of(config, start_from=name)
     assert "\n" not in str(error.value) and not Path(config["out_dir"]).exists()
 
 
