@@ -97,14 +97,14 @@ def fixed_settings(model_type: str, n_embd: int) -> dict:
         "tie_word_embeddings": True,
     }
     if model_type == "gpt_neo":
-        settings["architectures"] = ["GPTNeoForCausalLM"]
-        settings["intermediate_size"] = 4 * n_embd
-    else:
-        settings["scale_attn_by_inverse_layer_idx"] = False
-        settings["add_cross_attention"] = False
-        settings["architectures"] = ["GPT2LMHeadModel"]
-        settings["n_inner"] = 4 * n_embd
-    return settings
+        neo = {"architectures": ["GPTNeoForCausalLM"], "intermediate_size": 4 * n_embd}
+        return settings | neo
+    return settings | {
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+        "architectures": ["GPT2LMHeadModel"],
+        "n_inner": 4 * n_embd,
+    }
 
 
 def alternating_layers(n_layer: int) -> list[str]:

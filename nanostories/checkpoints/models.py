@@ -26,13 +26,32 @@ from nanostories.cli import UserError
 @dataclass(eq=False)
 class Model:
     name: str  # as in --model
-    kind: str  # "run", "hf" or "api"
-    directory: Path  # where its samples and results go
+
+    @property
+    def kind(self) -> str:
+        """One of "run", "hf" and "api"."""
+        for kind in ("hf", "api"):
+            if self.name.startswith(f"{kind}:"):
+                return kind
+        return "run"
 
     @property
     def reference(self) -> str:
         """The name without hf: or api:."""
-        return self.name if self.kind == "run" else self.name.partition(":")[2]
+        return self.name.removeprefix(f"{self.kind}:")
+
+    @property
+    def directory(self) -> Path:
+        """Where its samples and results go."""
+        path = Path(self.reference)
+        if self.kind == "run":
+            return path if path.is_dir() else path.parent
+        name = self.reference.replace("/", "--")
+        if self.kind == "api":
+            name = f"api--{name}"
+        elif path.is_dir():
+            name = path.resolve().name
+        return Path("out", name)
 
     @property
     def files(self) -> list[Path]:
@@ -98,35 +117,18 @@ def open_model(name: str = "", checkpoint: str = "best") -> Model:
 
 def open_models(name: str = "", checkpoint: str = "best") -> list[Model]:
     """As open_model; checkpoint "all" gives each step that a run kept."""
-    name = name or str(newest_run())
-    kind, _, reference = name.partition(":")
-    if kind == "api":
-        return [Model(name, "api", Path("out", f"api--{reference.replace('/', '--')}"))]
-    if kind == "hf":
-        if Path(reference).is_dir():
-            reference = Path(reference).resolve().name
-        return [Model(name, "hf", Path("out", reference.replace("/", "--")))]
-    return [open_run(path) for path in run_paths(Path(name), checkpoint)]
-
-
-def open_run(path: Path) -> Model:
-    directory = path if path.is_dir() else path.parent
-    return Model(str(path), "run", directory)
-
-
-def run_paths(run: Path, checkpoint: str) -> list[Path]:
-    if checkpoint == "best":
-        return [run]
-    if not run.is_dir():
+    model = Model(name or str(newest_run()))
+    if model.kind != "run":
+        return [model]
+    run = Path(model.name)
+    if checkpoint != "best" and not run.is_dir():
         raise UserError(f"--checkpoint {checkpoint}: {run} is not the directory of a run")
-    if checkpoint == "last":
-        return [run / "ckpt.pt"]
     kept = kept_checkpoints(run)
-    if checkpoint == "all" and kept:
-        return list(kept.values())
-    if checkpoint.isdecimal() and int(checkpoint) in kept:
-        return [kept[int(checkpoint)]]
-    steps = ", ".join(map(str, kept)) or "none: train with --keep_checkpoints=10"
-    raise UserError(
-        f"{run}: --checkpoint {checkpoint} is not best, last or one of the kept steps ({steps})"
-    )
+    paths = {str(step): [path] for step, path in kept.items()}
+    paths |= {"best": [run], "last": [run / "ckpt.pt"], "all": list(kept.values())}
+    if not paths.get(checkpoint):
+        steps = ", ".join(map(str, kept)) or "none: train with --keep_checkpoints=10"
+        raise UserError(
+            f"{run}: --checkpoint {checkpoint} is not best, last or one of the kept steps ({steps})"
+        )
+    return [Model(str(path)) for path in paths[checkpoint]]

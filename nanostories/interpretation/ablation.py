@@ -27,13 +27,9 @@ INCREASE = ("loss_increase", "loss_increase_low", "loss_increase_high")  # colum
 
 
 def story_loss(model: GPTNeo, story: TaggedStory, patches: dict | None = None) -> float:
-    """In nats, over all its targets."""
+    """In nats per token."""
     hidden = run(model, story.tokens[None], patches=patches)
-    return head_loss(hidden[0], model.head.weight, story.targets).item() * n_targets(story)
-
-
-def n_targets(story: TaggedStory) -> int:
-    return (story.targets >= 0).sum().item()
+    return head_loss(hidden[0], model.head.weight, story.targets).item()
 
 
 def without(part: int | list[int], mean: torch.Tensor) -> Patch:
@@ -67,8 +63,8 @@ def add_loss_increases(
             name = f"blocks.{row['layer']}.{'z' if 'head' in row else 'post'}"
             part = row["head"] if "head" in row else row["neuron"]
             losses[i] = story_loss(model, story, {name: without(part, means[name])})
-    n_tokens = np.array(list(map(n_targets, stories)))
-    mean = ratio(ablated - intact, n_tokens)
+    n_tokens = np.array([(story.targets >= 0).sum().item() for story in stories])
+    mean = ratio(ablated * n_tokens - intact * n_tokens, n_tokens)
     for row, *increase in zip(rows, mean.value, mean.low, mean.high):
         row |= dict(zip(INCREASE, increase))
-    return intact.sum() / n_tokens.sum()
+    return np.average(intact, weights=n_tokens)

@@ -14,12 +14,11 @@ from nanostories.interpretation.hooks import run_with_cache, visible_keys
 from nanostories.interpretation.word_classes import WORD_CLASSES, TaggedCorpus, TaggedStory
 
 # Sets of keys whose share of the attention is measured, over the queries that can see at least one
-# of them: by places and tokens, …
-TOKEN_SETS = ("itself", "previous", "beginning", "same_token", "after_same")
-# … and by words: nouns, verbs, …
+# of them: by words: nouns, verbs, …
 CLASS_SETS = [name if name == "punctuation" else f"{name}s" for name in WORD_CLASSES]
 WORD_SETS = (*CLASS_SETS, "sentence_end", "subject", "main_character")
-KEY_SETS = TOKEN_SETS + WORD_SETS
+# … and by places and tokens
+KEY_SETS = ("itself", "previous", "beginning", "same_token", "after_same", *WORD_SETS)
 PLACES = {"itself": "itself", "previous token": "previous", "beginning": "beginning"}
 CONTENTS = {"same token": "same_token", "induction": "induction"}
 CONTENTS |= {column.replace("_", " "): column for column in WORD_SETS}
@@ -39,8 +38,8 @@ def key_features(story: TaggedStory, corpus: TaggedCorpus) -> torch.Tensor:
     after = F.pad(same, (1, 0))[:, :-1]  # the token before the key is that of the query
     positions = torch.arange(len(tokens), device=tokens.device).expand_as(same)
     distance = positions.T - positions
-    is_kind = F.pad(corpus.kind_flags(tokens.device), (0, 1))  # the last: no word
-    kinds = is_kind[:, story.words]
+    is_kind = F.pad(torch.from_numpy(corpus.kind_flags()), (0, 1))  # the last: no word
+    kinds = is_kind.to(tokens.device)[:, story.words]
     sets = torch.stack([distance == 0, distance == 1, positions == 0, same, after])
     numbers = torch.stack([torch.ones_like(distance), distance, distance**2])
     parts = parts_of_text(story, corpus, kinds)
@@ -76,14 +75,14 @@ class HeadSums:
     only itself.
     """
 
-    def __init__(self, H: int, window: int, device: torch.device):
+    def __init__(self, window: int):
         self.window = window
-        self.entropy = torch.zeros(H + 1, device=device)
-        self.squares = torch.zeros(H + 1, device=device)  # of attention
-        # Attention times each feature of keys, summed over stories, queries and keys that they see.
-        # The last row: the sum of the features alone, whatever the attention.
-        self.sums = torch.zeros(H + 2, len(KEY_SETS) + 3, dtype=torch.double, device=device)
-        self.n_share_queries = torch.zeros(len(KEY_SETS), device=device)
+        self.entropy = 0  # (H + 1,)
+        self.squares = 0  # of attention, (H + 1,)
+        # Attention times each feature of keys, summed over stories, queries and keys that they see,
+        # (H + 2, KEY_SETS + 3). The last row: the features alone, whatever the attention.
+        self.sums = 0
+        self.n_share_queries = 0  # (KEY_SETS,)
 
     def add(self, attention: torch.Tensor, features: torch.Tensor) -> None:
         """attention (H, T, T), of one story; features (KEY_SETS + 3, T, T) of key_features."""
@@ -94,11 +93,11 @@ class HeadSums:
         self.squares += attention.square().sum((1, 2))
         self.n_share_queries += features[: len(KEY_SETS)].any(2).sum(1)
         pairs = torch.cat([attention, visible[None]])
-        self.sums += torch.einsum("hqk,fqk->hf", pairs, features)
+        self.sums += torch.einsum("hqk,fqk->hf", pairs, features).double()
 
     def measures(self) -> dict[str, list[float]]:
         """H + 1 values each: distance in tokens; its correlation with attention, over all visible
-        pairs; entropy in nats; the shares of KEY_SETS, without kinds of words that no story has."""
+        pairs; entropy in nats; the shares of KEY_SETS, without those of which no query sees a key."""
         # Of the last features, 1, distance and distance squared: (H + 2,) each, the last of these
         # over all visible pairs
         weights, distances, squared_distances = self.sums[:, -3:].T
@@ -118,8 +117,8 @@ class HeadSums:
         }
         for i, name in enumerate(KEY_SETS):
             n = self.n_share_queries[i]
-            if n > 0 or name not in WORD_SETS:
-                measures[name] = self.sums[:-1, i] / n.clamp(min=1)
+            if n > 0:
+                measures[name] = self.sums[:-1, i] / n
         return {name: values.tolist() for name, values in measures.items()}
 
 

@@ -25,8 +25,6 @@ import torch
 from model import GPTNeo
 from nanostories.cli import UserError
 
-# Called with a name such as "blocks.2.z" and the activations
-Read = Callable[[str, torch.Tensor], object]
 Patch = Callable[[torch.Tensor], torch.Tensor]  # the activations -> their replacement
 
 
@@ -39,6 +37,7 @@ def visible_keys(T: int, window: int, device: torch.device) -> torch.Tensor:
 def hooked(model: GPTNeo, hook: Callable[[str, torch.Tensor], torch.Tensor]):
     """All activations but those of attention go through `hook`, which returns those to continue
     with."""
+
     handles = contextlib.ExitStack()
 
     def hook_input(name: str, part: torch.nn.Module) -> None:
@@ -66,14 +65,14 @@ def hooked(model: GPTNeo, hook: Callable[[str, torch.Tensor], torch.Tensor]):
 def run(
     model: GPTNeo,
     tokens: torch.Tensor,
-    read: Read | None = None,
+    cache: dict[str, torch.Tensor] | None = None,
     patches: Mapping[str, Patch] | None = None,
     with_pattern: bool = False,
 ) -> torch.Tensor:
     """tokens (B, T) -> the residual stream after the last LayerNorm, (B, T, C).
 
-    read: called with all activations, after patching; its return value is ignored. patches: {name:
-    replacement}; UserError if there is nothing of this name to patch.
+    cache: gets all activations, after patching. patches: {name: replacement}; UserError if there is
+    nothing of this name to patch.
     """
     T = tokens.size(1)
     waiting = dict(patches or {})
@@ -81,8 +80,8 @@ def run(
     def hook(name: str, x: torch.Tensor) -> torch.Tensor:
         if name in waiting:
             x = waiting.pop(name)(x)
-        if read:
-            read(name, x)
+        if cache is not None:
+            cache[name] = x
         return x
 
     attention = model.attention()
@@ -114,5 +113,5 @@ def run_with_cache(
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """tokens (B, T) -> logits (B, T, vocab_size), and all activations that the list above names."""
     cache = {}
-    hidden = run(model, tokens, cache.__setitem__, patches, with_pattern=True)
+    hidden = run(model, tokens, cache, patches, with_pattern=True)
     return model.head(hidden), cache

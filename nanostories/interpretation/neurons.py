@@ -61,7 +61,7 @@ def neuron_preferences(sums: NeuronSums) -> tuple[np.ndarray, np.ndarray]:
     is_known = np.array([kind is not None for kind in corpus.kinds])
     used = is_known & (counts >= MIN_COUNT)
     counts = counts[used]
-    kinds = corpus.kind_flags().numpy()[:, used]
+    kinds = corpus.kind_flags()[:, used]
     # Layer by layer, as the ranks of a large model's neurons would not fit in memory together.
     tests = []
     for word_sums in sums.word_sums:
@@ -151,7 +151,7 @@ def contexts_of(
         begin = max(0, place - BEFORE)
         tokens = story.tokens[: place + AFTER + 1]
         cache = {}
-        run(model, tokens[None], cache.__setitem__)
+        run(model, tokens[None], cache)
         activations = cache[f"blocks.{row['layer']}.post"][0, begin:, row["neuron"]]
         pieces = pieces_of(tokenizer, tokens.tolist())[begin:]
         contexts.append(list(zip(pieces, activations.tolist())))

@@ -33,14 +33,14 @@ def read_activations(model: GPTNeo, corpus: TaggedCorpus, n_ablated: int = 0) ->
     """The first n_ablated stories, which parts are ablated on, are left out of the means."""
     config = model.config
     device = model.wte.weight.device
-    heads = [HeadSums(config.n_head, config.window(i), device) for i in range(config.n_layer)]
+    heads = [HeadSums(config.window(layer)) for layer in range(config.n_layer)]
     neurons = NeuronSums((config.n_layer, 4 * config.n_embd), corpus, device)
     residual = NeuronSums((config.n_layer, config.n_embd), corpus, device)
     sums = collections.Counter()  # of tensors: a missing one counts as 0
     n = 0  # tokens in the means
     for number, story in enumerate(tqdm(corpus.stories, "reading", disable=None, delay=1)):
         cache = {}
-        run(model, story.tokens[None], cache.__setitem__, with_pattern=True)
+        run(model, story.tokens[None], cache, with_pattern=True)
         features = key_features(story, corpus)
         for layer in range(config.n_layer):
             heads[layer].add(cache[f"blocks.{layer}.pattern"][0], features)

@@ -149,25 +149,20 @@ def table_by(
 ) -> Table:
     """labels: for each story (tokens + 1,), one of names each; series: {model, or two models: for
     each story (tokens + 1,) nats}"""
-    present = set(np.concatenate(labels))
     rows = []
-    for name in names:
-        if name in present:
-            rows.append(row_of(name, [of_story == name for of_story in labels], series))
-    rows.append(row_of("all", [np.ones(len(of_story), dtype=bool) for of_story in labels], series))
+    for name in [*names, "all"]:
+        chosen = [(of_story == name) | (name == "all") for of_story in labels]
+        counts = np.array([flags.sum() for flags in chosen])
+        if not counts.any():
+            continue
+        row = {"tokens": name, "share of tokens": counts.sum() / sum(map(len, labels))}
+        for model, stories in series.items():
+            sums = np.array([nats[flags].sum() for nats, flags in zip(stories, chosen)])
+            row[model] = ratio(sums, counts).cell
+            row[f"{model}, share"] = sums.sum() / np.concatenate(stories).sum()
+        rows.append(row)
     formats = {column: ".3f" if column in series else ".1%" for column in rows[0]}
     return Table(f"{title}: nats per token, and share of the whole", rows, formats)
-
-
-def row_of(name: str, chosen: list[np.ndarray], series: dict[str, list[np.ndarray]]) -> dict:
-    """chosen: for each story (tokens + 1,) bool"""
-    counts = np.array([flags.sum() for flags in chosen])
-    row = {"tokens": name, "share of tokens": counts.sum() / sum(map(len, chosen))}
-    for model, stories in series.items():
-        sums = np.array([nats[flags].sum() for nats, flags in zip(stories, chosen)])
-        row[model] = ratio(sums, counts).cell
-        row[f"{model}, share"] = sums.sum() / np.concatenate(stories).sum()
-    return row
 
 
 def loss_figure(by_kind: Table, by_position: Table, models: Sequence[str]):

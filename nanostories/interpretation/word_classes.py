@@ -166,7 +166,6 @@ class TaggedCorpus:
             kinds = [kind if kind == "punctuation" else "other" for kind in kinds]
         return cls(stories, list(numbers), kinds)
 
-    def kind_flags(self, device: torch.device | str = "cpu") -> torch.Tensor:
+    def kind_flags(self) -> np.ndarray:
         """(WORD_CLASSES, words) bool: which words are of each kind."""
-        flags = np.array(WORD_CLASSES)[:, None] == np.array(self.kinds, dtype=str)
-        return torch.from_numpy(flags).to(device)
+        return np.array(WORD_CLASSES)[:, None] == np.array(self.kinds, dtype=str)

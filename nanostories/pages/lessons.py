@@ -62,7 +62,7 @@ def inspect(model: GPTNeo, means: torch.Tensor, ids: Sequence[int], off: Sequenc
         heads = [head for head in range(len(of_heads)) if f"{layer}.{head}" in off]
         patches[f"blocks.{layer}.z"] = without(heads, of_heads)
     cache = {}
-    run(model, torch.tensor([ids]), cache.__setitem__, patches, with_pattern=True)
+    run(model, torch.tensor([ids]), cache, patches, with_pattern=True)
     layers = range(len(means))
     hidden = torch.stack([cache[f"blocks.{layer}.resid_post"][0, -1] for layer in layers])
     attention = torch.stack([cache[f"blocks.{layer}.pattern"][0, :, -1] for layer in layers])

@@ -52,9 +52,9 @@ def run_facts(checkpoint: Path) -> dict:
     """The settings of a run and its number of parameters; `data` is the name that its corpus has
     now, if it is there."""
     from nanostories.checkpoints.checkpoint import from_checkpoint
-    from nanostories.checkpoints.models import open_run
+    from nanostories.checkpoints.models import Model
 
-    model = open_run(checkpoint)
+    model = Model(str(checkpoint))
     facts = dict(model.checkpoint["train_config"])
     facts["parameters"] = from_checkpoint(model.checkpoint).num_params()
     if model.corpus:

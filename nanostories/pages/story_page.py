@@ -92,7 +92,7 @@ def head_means(model: GPTNeo, stories: Sequence[list[int]]) -> torch.Tensor:
     sums = 0
     for ids in stories:
         cache = {}
-        run(model, torch.tensor([ids]), cache.__setitem__)
+        run(model, torch.tensor([ids]), cache)
         outputs = [cache[f"blocks.{layer}.z"] for layer in range(model.config.n_layer)]
         sums += torch.cat(outputs).sum(1)
     return sums / sum(map(len, stories))

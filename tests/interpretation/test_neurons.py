@@ -33,7 +33,7 @@ def test_discoveries_are_false_as_often_as_said(rows):
     sums = planted_reading().neurons
     words = np.concatenate([story.words for story in sums.corpus.stories])
     counts = np.bincount(words)
-    kinds = sums.corpus.kind_flags().numpy()
+    kinds = sums.corpus.kind_flags()
     means = np.concatenate(list(sums.word_sums), axis=1) / counts[:, None]
     _, p = mann_whitney(means, counts, kinds[kinds.any(1)])
     expected = false_discovery_control(p.flatten()).min()
