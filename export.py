@@ -89,11 +89,9 @@ def export_page(model, backend, path: Path, title: str, introduction: str) -> No
             facts["began with the weights of"] = source
         if model.files[0].name == "best.pt":
             facts["validation loss"] = f"{loss:.3f} nats per token, before rounding to 8 bits"
-    settings = {"title": title, "introduction": introduction}
-    if model.corpus:
-        settings |= corpus_settings(model.corpus)
+    settings = corpus_settings(model.corpus) if model.corpus else {}
     name = model.directory.resolve().name.replace("--", "/")
-    content, lessons = story_page(name, backend, facts, **settings)
+    content, lessons = story_page(name, backend, facts, title, introduction, **settings)
     rows = []
     for lesson in lessons:
         for claim in lesson.claims:

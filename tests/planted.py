@@ -6,7 +6,7 @@ alarms. And corpora of a few stories, written as prepare.py writes them, and lin
 $ python tests/planted.py out/cpu_8m data/tinystories
 """
 
-import hashlib
+import collections
 import json
 import random
 import re
@@ -21,6 +21,7 @@ import rouge
 from nanostories.corpus.builtin_stories import NAMES, NOUNS
 from nanostories.corpus.token_files import FORMAT
 from nanostories.corpus.tokenizer import gpt2
+from nanostories.files import sha256_of
 from nanostories.generation.prompts import cut_story
 from nanostories.generation.samples_file import read_rows, write_rows
 from nanostories.novelty.words import WordCorpus, open_corpus
@@ -35,13 +36,14 @@ def write_corpus(directory: Path, training: list[str], validation: list[str], **
     meta = dict(format=FORMAT, source=["tests"], splits={}, cleaning={}) | facts
     meta |= dict(vocab_size=tokenizer.vocab_size, vocabulary=tokenizer.vocabulary)
     for split, stories in dict(train=training, val=validation).items():
-        data = tokenizer.encode_stories(stories).astype("<u2").tobytes()
-        (directory / f"{split}.bin").write_bytes(data)
+        tokens = tokenizer.encode_stories(stories)
+        path = directory / f"{split}.bin"
+        tokens.astype("<u2").tofile(path)
         meta["splits"][split] = dict(
             stories=len(stories),
-            tokens=len(data) // 2,
+            tokens=len(tokens),
             bytes=len("".join(stories).encode()),
-            sha256=hashlib.sha256(data).hexdigest(),
+            sha256=sha256_of(path),
         )
     (directory / "meta.json").write_text(json.dumps(meta))
     return directory
@@ -86,9 +88,10 @@ def ways_to_copy(corpus: WordCorpus, honest: list[str], rng: random.Random) -> d
     def rename(text: str) -> str:
         return replace_words(text, names, sorted(names), rng)
 
-    def passage(text: str, n: int) -> str:
-        """n words of it in the middle of an honest completion."""
+    def passage(text: str, n: int = 0) -> str:
+        """n words of it, or half of them, in the middle of an honest completion."""
         words = text.split()
+        n = n or len(words) // 2
         other = rng.choice(honest).split()
         start = rng.randrange(max(1, len(words) - n))
         middle = len(other) // 2
@@ -100,9 +103,7 @@ def ways_to_copy(corpus: WordCorpus, honest: list[str], rng: random.Random) -> d
 
     return {
         "verbatim": str,
-        "half of it, within an honest completion": lambda text: passage(
-            text, len(text.split()) // 2
-        ),
+        "half of it, within an honest completion": passage,
         "50 words of it, within an honest completion": lambda text: passage(text, 50),
         "25 words of it, within an honest completion": lambda text: passage(text, 25),
         "names replaced": rename,
@@ -144,13 +145,13 @@ def plant(rows: list[dict], corpus: WordCorpus, each: int = EACH) -> list[dict]:
 def count_flagged(rows: list[dict], run: Path) -> dict[str, list[int]]:
     """From the run's rouge.csv, for each kind: how many are flagged, how many of those with the
     right story, of all."""
-    found = {
-        (row["prompt_index"], row["sample_index"]): row for row in read_table(run / "rouge.csv")
-    }
-    counts = {}
+    found = {}
+    for row in read_table(run / "rouge.csv"):
+        found[row["prompt_index"], row["sample_index"]] = row
+    counts = collections.defaultdict(lambda: [0, 0, 0])
     for row in rows:
         flagged = found[str(row["prompt_index"]), str(row["sample_index"])]
-        count = counts.setdefault(row.get("planted", "honest"), [0, 0, 0])
+        count = counts[row.get("planted", "honest")]
         if flagged["flag"]:
             count[0] += 1
             count[1] += flagged["story"] == str(row.get("source"))

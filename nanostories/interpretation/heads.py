@@ -20,8 +20,8 @@ WORD_SETS = (*CLASS_SETS, "sentence_end", "subject", "main_character")
 # … and by places and tokens
 KEY_SETS = ("itself", "previous", "beginning", "same_token", "after_same", *WORD_SETS)
 PLACES = {"itself": "itself", "previous token": "previous", "beginning": "beginning"}
-CONTENTS = {"same token": "same_token", "induction": "induction"}
-CONTENTS |= {column.replace("_", " "): column for column in WORD_SETS}
+CONTENT_COLUMNS = ("same_token", "induction", *WORD_SETS)
+CONTENTS = {column.replace("_", " "): column for column in CONTENT_COLUMNS}
 ROLES = PLACES | CONTENTS  # {role: the column of heads.csv that decides it}
 # A head has a role if that role's keys get this many times their share of uniform attention, …
 MIN_LIFT = 2.0
@@ -82,7 +82,7 @@ class HeadSums:
         # Attention times each feature of keys, summed over stories, queries and keys that they see,
         # (H + 2, KEY_SETS + 3). The last row: the features alone, whatever the attention.
         self.sums = 0
-        self.n_share_queries = 0  # (KEY_SETS,)
+        self.n_share_queries = 0  # with such a key, (KEY_SETS + 3,)
 
     def add(self, attention: torch.Tensor, features: torch.Tensor) -> None:
         """attention (H, T, T), of one story; features (KEY_SETS + 3, T, T) of key_features."""
@@ -91,7 +91,7 @@ class HeadSums:
         features = features[:, 1:] * visible
         self.entropy += torch.special.entr(attention).sum((1, 2))
         self.squares += attention.square().sum((1, 2))
-        self.n_share_queries += features[: len(KEY_SETS)].any(2).sum(1)
+        self.n_share_queries += features.any(2).sum(1)
         pairs = torch.cat([attention, visible[None]])
         self.sums += torch.einsum("hqk,fqk->hf", pairs, features).double()
 

@@ -86,15 +86,14 @@ def token_kinds(stories: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray
 
 def kinds_of_pieces(pieces: Sequence[str], names: set[str], function_words: set[str]) -> list[str]:
     """pieces: the text of each token"""
-    kinds = ["punctuation"] * len(pieces)  # and line breaks
-    for i, piece in enumerate(pieces):
-        if DOUBLE_QUOTES.search(piece):
-            kinds[i] = "quotation mark"
+    kinds = []
+    for piece in pieces:  # of those that are no words: marks, and line breaks
+        kinds.append("quotation mark" if DOUBLE_QUOTES.search(piece) else "punctuation")
     mentioned = set()
     for members in split_words(pieces):
         form = "".join(pieces[i] for i in members)
         word = form.strip()
-        if any(char.isalnum() for char in word):
+        if any(map(str.isalnum, word)):
             # eight tokens: more than the marks and white space between two sentences
             before = "".join(pieces[max(0, members[0] - 8) : members[0]])
             for i in members:

@@ -17,6 +17,10 @@ TEXT = (
 BEGINNING = ["Zorblax", "said", ",", '"', "It", "'s", "café", "o", "'", "clock", '!"', "The", "end"]
 
 
+def corpus_of(*texts: str, block_size: int = 512) -> TaggedCorpus:
+    return TaggedCorpus.from_texts(texts, gpt2(), [50256], block_size)
+
+
 def test_tokens_are_put_together_to_words():
     pieces = pieces_of(gpt2(), gpt2().encode(TEXT))
     words = ["".join(pieces[i] for i in members).strip() for members in split_words(pieces)]
@@ -45,17 +49,16 @@ def test_kinds_of_words():
         "wugs": None,
     }
     assert {word: kind_of(word, names) for word in expected} == expected
-    corpus = TaggedCorpus.from_texts(texts, gpt2(), [50256], 512)
+    corpus = corpus_of(*texts)
     assert {"Fluffy", "fluffy", "monty"} <= set(corpus.words) and "Monty" not in corpus.words
     story = corpus.stories[0]
     assert story.tokens[0] == 50256 and story.words[0] == -1 and story.targets[-1] == 50256
     assert story.ends[-1]
-    headed = TaggedCorpus.from_texts(["Words: cat\nStory:\n\nTom ran."], gpt2(), [50256], 512)
-    targets = headed.stories[0].targets
+    targets = corpus_of("Words: cat\nStory:\n\nTom ran.").stories[0].targets
     assert targets[targets >= 0].tolist() == [*gpt2().encode("\n\nTom ran."), 50256]
-    assert "Tom" in TaggedCorpus.from_texts(["Then Tom’s cat."], gpt2(), [50256], 512).words
-    cut = TaggedCorpus.from_texts(texts, gpt2(), [50256], 5).stories[0]
+    assert "Tom" in corpus_of("Then Tom’s cat.").words
+    cut = corpus_of(*texts, block_size=5).stories[0]
     assert cut.targets.tolist() == story.tokens[1:6].tolist()
-    russian = TaggedCorpus.from_texts(["Маша увидела кота. Кот молчал!"], gpt2(), [50256], 512)
+    russian = corpus_of("Маша увидела кота. Кот молчал!")
     kinds = dict(zip(russian.words, russian.kinds))
     assert kinds["."] == kinds["!"] == "punctuation" and kinds["кота"] == "other"

@@ -91,11 +91,9 @@ def test_what_is_past_the_end_of_the_corpus_is_no_story():
         return (targets >= 0).any().float()
 
     objective = objective_of(loss_of)
-    inputs = torch.tensor([[*word_story(10), 399, 399, 399]])
-    targets = torch.cat([inputs[:, 1:], torch.tensor([[399]])], dim=1)
-    targets[:, len(word_story(10)) - 1 :] = -100
+    tokens = torch.tensor([[*word_story(10), 399, 399, 399, 399]])
     for _ in range(20):
-        objective(inputs, targets)
+        objective(tokens[:, :-1], tokens[:, 1:].where(tokens[:, 1:] != 399, -100))
     assert not any((targets == 399).any() for targets in seen)
     n_targets = [(targets >= 0).sum().item() for targets in seen[1::2]]  # of drawn stories
     assert max(n_targets) <= len(word_story(10))  # not of the empty ones
