@@ -14,7 +14,7 @@ from nanostories.interpretation.hooks import run_with_cache, visible_keys
 from nanostories.interpretation.word_classes import WORD_CLASSES, TaggedCorpus, TaggedStory
 
 # Sets of keys whose share of the attention is measured, over the queries that can see at least one
-# of them: by words: nouns, verbs, …
+# of them: by words, such as nouns, …
 CLASS_SETS = [name if name == "punctuation" else f"{name}s" for name in WORD_CLASSES]
 WORD_SETS = (*CLASS_SETS, "sentence_end", "subject", "main_character")
 # … and by places and tokens
@@ -97,7 +97,7 @@ class HeadSums:
 
     def measures(self) -> dict[str, list[float]]:
         """H + 1 values each: distance in tokens; its correlation with attention, over all visible
-        pairs; entropy in nats; the shares of KEY_SETS, without those of which no query sees a key."""
+        pairs; entropy in nats; the shares of KEY_SETS, without sets that no query sees."""
         # Of the last features, 1, distance and distance squared: (H + 2,) each, the last of these
         # over all visible pairs
         weights, distances, squared_distances = self.sums[:, -3:].T

@@ -35,8 +35,9 @@ class NeuronSums:
     """For all neurons of a model, the sum of activations on every word, and the highest activation
     in every story; or for all coordinates of the residual stream, C in place of 4C."""
 
-    def __init__(self, shape: tuple[int, int], corpus: TaggedCorpus, device: torch.device):
+    def __init__(self, shape: tuple[int, int], corpus: TaggedCorpus):
         """shape: (L, 4C)"""
+        device = corpus.stories[0].tokens.device
         self.corpus = corpus
         # (L, words, 4C), the largest tensor here
         self.word_sums = torch.zeros(shape[0], len(corpus.words), shape[1], device=device)

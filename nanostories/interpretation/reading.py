@@ -32,10 +32,9 @@ class Reading:
 def read_activations(model: GPTNeo, corpus: TaggedCorpus, n_ablated: int = 0) -> Reading:
     """The first n_ablated stories, which parts are ablated on, are left out of the means."""
     config = model.config
-    device = model.wte.weight.device
     heads = [HeadSums(config.window(layer)) for layer in range(config.n_layer)]
-    neurons = NeuronSums((config.n_layer, 4 * config.n_embd), corpus, device)
-    residual = NeuronSums((config.n_layer, config.n_embd), corpus, device)
+    neurons = NeuronSums((config.n_layer, 4 * config.n_embd), corpus)
+    residual = NeuronSums((config.n_layer, config.n_embd), corpus)
     sums = collections.Counter()  # of tensors: a missing one counts as 0
     n = 0  # tokens in the means
     for number, story in enumerate(tqdm(corpus.stories, "reading", disable=None, delay=1)):
