@@ -4,8 +4,8 @@ and the longest spans of a text that occur in one. rouge.py searches a model's w
 for its completions.
 
 The few texts are indexed by a trie of their short passages; the many stories are read once, word by
-word. Words are compared, never hashes alone, so nothing is approximate. numba compiles this file on
-first use, in seconds.
+word. Words are compared, nothing is hashed or approximate. numba compiles this file on first use,
+in seconds.
 
 >>> stories = Stream(np.array([0, 1, 2, 9]), np.array([0, 4]))
 >>> search([np.array([1, 2, 3])], stories, k=2).spans
@@ -24,7 +24,6 @@ STORIES_AT_ONCE = 4000  # for each call of compiled code; several run in paralle
 # Words of a match that is then followed word by word: changes the time, and below which length the
 # source of a span is not known; no other result.
 SEED = 3
-MIX = -7046029254386353131  # odd, its bits as if at random: spreads the keys of the hash table
 
 
 class Stream(NamedTuple):
@@ -112,8 +111,11 @@ class Index(NamedTuple):
 
     sizes: np.ndarray  # (texts,) its k-grams
     nodes: np.ndarray  # (depth, places): nodes[d, p] stands for the d + 1 words from place p on
-    # (slots, 2) a hash table: node << 32 | word, or -1 if free; the node that this word leads to
-    table: np.ndarray
+    # From a node, edge_words[j] leads on to the node n_words + j, where
+    # edge_starts[node] <= j < edge_starts[node + 1]; these words are in order.
+    n_words: int
+    edge_starts: np.ndarray
+    edge_words: np.ndarray
     # The k-gram of a node occurs gram_times[j] times in text gram_texts[j], where
     # gram_starts[node] <= j < gram_starts[node + 1].
     gram_starts: np.ndarray
@@ -129,7 +131,8 @@ def build_index(texts: Sequence[np.ndarray], n_ids: int, k: int, counting: str) 
     ends = np.cumsum(lengths + 1) - 1
     separators = n_ids + np.arange(len(texts))  # all different, and in no story
     words = np.insert(np.concatenate(texts), np.cumsum(lengths), separators).astype(np.int64)
-    nodes, table = build_trie(words, max(k, SEED))
+    n_words = n_ids + len(texts)
+    nodes, edges = build_trie(words, n_words, max(k, SEED))
     numbers = np.arange(nodes.max() + 2)
 
     text_of_place = np.repeat(np.arange(len(texts)), lengths + 1)
@@ -145,7 +148,9 @@ def build_index(texts: Sequence[np.ndarray], n_ids: int, k: int, counting: str) 
     return Index(
         sizes=np.bincount(text, times, len(texts)),
         nodes=nodes,
-        table=table,
+        n_words=n_words,
+        edge_starts=np.searchsorted(edges, numbers << 32),
+        edge_words=edges & (1 << 32) - 1,
         gram_starts=np.searchsorted(gram, numbers),
         gram_texts=text.astype(np.int32),
         gram_times=times.astype(np.int32),
@@ -154,43 +159,36 @@ def build_index(texts: Sequence[np.ndarray], n_ids: int, k: int, counting: str) 
     )
 
 
-def build_trie(words: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """nodes and table, as in Index."""
+def build_trie(words: np.ndarray, n_words: int, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """nodes, as in Index; (edges,) node << 32 | word, in order."""
     nodes = [words]
-    keys = []
-    n_nodes = first = int(words.max()) + 1
+    levels = []
+    n_nodes = n_words
     for length in range(1, depth):
         # The last places go on at the first, but behind a separator.
         edges = nodes[-1] << 32 | np.roll(words, -length)
         distinct, node = np.unique(edges, return_inverse=True)
         nodes.append(n_nodes + node)
         n_nodes += len(distinct)
-        keys.append(distinct)
-    return np.array(nodes), make_table(np.concatenate(keys), first)
-
-
-@numba.njit(cache=True)
-def make_table(keys, first):
-    """A hash table that leads from these keys to nodes, numbered from `first` on."""
-    size = 64
-    while size < 2 * len(keys):
-        size *= 2
-    table = np.full((size, 2), -1, np.int64)
-    for i in range(len(keys)):
-        slot = slot_of(table, keys[i])
-        table[slot, 0] = keys[i]
-        table[slot, 1] = first + i
-    return table
+        levels.append(distinct)
+    return np.array(nodes), np.concatenate(levels)
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
-def slot_of(table, key):
-    """Where the table has, or would have, this key."""
-    mask = len(table) - 1
-    slot = key * MIX >> 20
-    while table[slot & mask, 0] != key and table[slot & mask, 0] >= 0:
-        slot += 1
-    return slot & mask
+def next_node(index, node, word):
+    """-1 if the word does not follow there in any text."""
+    first = index.edge_starts[node]
+    last = index.edge_starts[node + 1] - 1
+    while first <= last:
+        middle = (first + last) // 2
+        found = index.edge_words[middle]
+        if found == word:
+            return index.n_words + middle
+        if found < word:
+            first = middle + 1
+        else:
+            last = middle - 1
+    return -1
 
 
 # ---- The search ----
@@ -247,8 +245,7 @@ def match_words(index, words, story, k, counts, best):
         node = np.int64(words[i])
         for length in range(1, min(max(k, SEED), len(words) - i) + 1):
             if length > 1:
-                key = node << 32 | np.int64(words[i + length - 1])
-                node = index.table[slot_of(index.table, key), 1]
+                node = next_node(index, node, np.int64(words[i + length - 1]))
             if node < 0:  # in no text
                 break
             best.occurs[node] = True
