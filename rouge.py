@@ -52,7 +52,11 @@ from nanostories.tables import write_table
 N_OTHER_ENDINGS = 10  # that are compared with each true ending, as its baseline
 MIN_EXCERPTS = 400  # of held-out stories: half of them decide how long a copied passage must be
 SHARES = (1, 2, 4, 8)  # k of the k-grams that are looked for in all training stories
-IN_PICTURE = ("ending_f", "other_f", "training_f", "span")
+# Titles of metrics
+ENDING_F = "F with the true ending"
+OTHER_F = "highest F with {} other completions"
+TRAINING_F = "F with the nearest training story"
+LONGEST = "words of the longest passage in a training story"
 
 
 # ---- The metric ----
@@ -118,34 +122,26 @@ def search_training_stories(
 def novelty_metrics(
     samples: list[dict], matches: Matches, clusters: np.ndarray, args: argparse.Namespace
 ) -> dict[str, Metric]:
-    """By name; without those that no completion has, because there are no true endings or too few
+    """By title; without those that no completion has, because there are no true endings or too few
     other completions."""
     n = len(samples)
     grams = [kgrams(words.tolist(), args.k, args.counting) for words in matches.texts]
     nearest = nearest_other(grams[:n], clusters[:n], args.others)
     nearest_excerpt = nearest_other(grams[n:], clusters[n:], args.others)
-    measures = [
-        (
-            "other_f",
-            f"highest F with {args.others} other completions",
-            np.concatenate([nearest, nearest_excerpt]),
-        ),
-        ("training_f", "F with the nearest training story", matches.f),
-        (
-            "training_precision",
-            "largest share of a completion's k-grams in one training story",
-            matches.precision,
-        ),
-    ]
+    measures = {
+        OTHER_F.format(args.others): np.concatenate([nearest, nearest_excerpt]),
+        TRAINING_F: matches.f,
+        "largest share of a completion's k-grams in one training story": matches.precision,
+    }
     for k in SHARES:
-        measures.append((f"share_{k}", f"share of {k}-grams in the training set", matches.share(k)))
-    measures.append(("span", "words of the longest passage in a training story", matches.longest()))
+        measures[f"share of {k}-grams in the training set"] = matches.share(k)
+    measures[LONGEST] = matches.longest()
     metrics = compare_with_endings(samples, args)
-    for name, title, values in measures:
+    for title, values in measures.items():
         completions = ClusteredValues(values[:n], clusters[:n])
         excerpts = ClusteredValues(values[n:], clusters[n:])
         if not np.isnan(completions.values).all():
-            metrics[name] = Metric(title, completions, excerpts, is_count=name == "span")
+            metrics[title] = Metric(completions, excerpts, is_count=title == LONGEST)
     return metrics
 
 
@@ -174,8 +170,7 @@ def compare_with_endings(samples: list[dict], args: argparse.Namespace) -> dict[
         clusters = [numbers[ending] for _, ending in pairs]
         return ClusteredValues(np.array(scores), np.array(clusters))
 
-    title = "F with the true ending"
-    return {"ending_f": Metric(title, f_of(pairs), f_of(baseline_pairs), is_paired=True)}
+    return {ENDING_F: Metric(f_of(pairs), f_of(baseline_pairs), is_paired=True)}
 
 
 def nearest_other(grams: list[Counter], groups: np.ndarray, n_others: int) -> np.ndarray:
@@ -228,17 +223,14 @@ def analyze(
     is_even = clusters[n:] % 2 == 0
     min_copied_words = flags.copied_length(matches.longest()[n:][is_even])
     flagged = flags.flag_texts(matches, masked, args.k, min_copied_words)
-    flags_and_lengths = [(flag, len(words)) for flag, words in zip(flagged, texts)]
-    held_out = [pair for pair, even in zip(flags_and_lengths[n:], is_even) if not even]
+    held_out = [text for text, even in zip(flagged[n:], is_even) if not even]
     return Analysis(
         run=run,
         set_name=set_name,
         settings=settings_of(samples, corpus),
         metrics=metrics,
-        flag_rows=flags.count_flags(flags_and_lengths[:n], held_out, args.k, min_copied_words),
-        csv_rows=flags.describe_completions(
-            samples, corpus, flagged, matches, masked, min_copied_words
-        ),
+        flag_rows=flags.count_flags(flagged[:n], held_out, args.k, min_copied_words),
+        csv_rows=flags.describe_completions(samples, corpus, flagged, matches),
         warnings=warnings_of(samples, matches, metrics, min_copied_words, args),
     )
 
@@ -278,7 +270,7 @@ def warnings_of(
             f"only {n_long} of {n} completions are as long as the {min_copied_words} words in a row"
             " that count as a copy here: most are too short to be checked for copies"
         )
-    if "other_f" not in metrics:
+    if OTHER_F.format(args.others) not in metrics:
         lines.append(
             "completions are not compared with each other: that needs those of"
             f" {args.others + 1} prompts (or as many of a single prompt); sample more, or lower"
@@ -316,8 +308,8 @@ def tables_of(analyses: list[Analysis], base: Path, args: argparse.Namespace) ->
     passages = []
     for analysis in analyses:
         first_cells = {"run": label_of(analysis.run, base), "set": analysis.set_name}
-        for metric in analysis.metrics.values():
-            facts = {"cut": analysis.settings["cut"], "metric": metric.title}
+        for title, metric in analysis.metrics.items():
+            facts = {"cut": analysis.settings["cut"], "metric": title}
             rows.append(first_cells | facts | metric.cells())
         flag_rows += [first_cells | cells for cells in analysis.flag_rows]
         passages += flags.flagged_rows(first_cells, analysis.csv_rows)
@@ -358,11 +350,11 @@ def differences_of_splits(analyses: list[Analysis], base: Path) -> list[dict]:
         alike = (*SAMPLING_SETTINGS, "checkpoint")
         if any(training.settings[name] != validation.settings[name] for name in alike):
             continue
-        for name, metric in training.metrics.items():
-            if name in validation.metrics:
-                baseline = validation.metrics[name].completions
+        for title, metric in training.metrics.items():
+            if title in validation.metrics:
+                baseline = validation.metrics[title].completions
                 pair = replace(metric, baseline=baseline, is_paired=False)
-                cells = {"run": label_of(training.run, base), "metric": metric.title}
+                cells = {"run": label_of(training.run, base), "metric": title}
                 rows.append(cells | {"difference": pair.cells()["difference"]})
     return rows
 
@@ -438,8 +430,9 @@ def save_results(
         warnings += [f"{analysis.label(base)}: {text}" for text in analysis.warnings]
     warnings += different_settings(analyses)
     sources = [set_file(analysis.run, analysis.set_name) for analysis in analyses]
+    in_picture = (ENDING_F, OTHER_F.format(args.others), TRAINING_F, LONGEST)
     figure = histograms(
-        {analysis.label(base): analysis.metrics for analysis in analyses}, IN_PICTURE
+        {analysis.label(base): analysis.metrics for analysis in analyses}, in_picture
     )
     tables = tables_of(analyses, base, args)
     save(path, "rouge.py", tables, warnings, sources, figure, is_shown)

@@ -57,12 +57,12 @@ def diversity(directories: Sequence[Path]) -> tuple[list[Table], Figure]:
             words = " ".join(spelling[word] for word in opening)
             openings.append({"data": name, "opening": words, "stories": count / len(stories)})
         metrics[name] = metrics_of(corpus, stories)
-        for metric in metrics[name].values():
+        for title, metric in metrics[name].items():
             cells = metric.cells()
             rows.append(
                 {
                     "data": name,
-                    "measure": metric.title,
+                    "measure": title,
                     "validation": cells["completions"],
                     "training": cells["baseline"],
                     "difference": cells["difference"],
@@ -104,7 +104,7 @@ def metrics_of(corpus: WordCorpus, stories: Sequence[np.ndarray]) -> dict[str, M
     metrics = {}
     for title in training:
         kind = dict(is_count=title in COUNTS, is_yes_no=title in YES_NO)
-        metrics[title] = Metric(title, validation[title], training[title], **kind)
+        metrics[title] = Metric(validation[title], training[title], **kind)
     return metrics
 
 

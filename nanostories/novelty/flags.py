@@ -3,6 +3,7 @@ Which completions look memorized: a long passage word for word, or nearly all of
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,43 +55,53 @@ def find_copy(text: np.ndarray, spans: np.ndarray, min_words: int) -> int | None
     return None
 
 
-def is_template(masked: np.ndarray, precision: float, k: int) -> bool:
-    """Whether nearly all of its k-grams are in one training story; a text that only repeats itself
-    is not flagged.
+class FlaggedText(NamedTuple):
+    flag: str  # one of FLAGS, or ""
+    story: int  # that it is flagged for, or -1
+    n_words: int
+    # Its longest span in any training story; of a copy, the longest that counts
+    start: int
+    span_length: int
 
-    masked: the text with its names masked. precision: as in search.Matches."""
-    return precision >= TEMPLATE and count_distinct(masked, k) > MIN_WORDS - k
 
-
-def flag_texts(matches: Matches, masked: Matches, k: int, min_copied_words: int) -> list[str]:
-    """One of FLAGS for each text, or "". masked: the matches with names masked."""
-    flags = []
+def flag_texts(
+    matches: Matches, masked: Matches, k: int, min_copied_words: int
+) -> list[FlaggedText]:
+    """masked: the matches with names masked."""
+    flagged = []
     for i, words in enumerate(matches.texts):
+        spans = matches.spans[i]
         flag = ""
-        if is_template(masked.texts[i], masked.precision[i], k):
-            flag = "template"
-        if find_copy(words, matches.spans[i], min_copied_words) is not None:
+        story = -1
+        start = find_copy(words, spans, min_copied_words)
+        if start is not None:
             flag = "copy"
-        flags.append(flag)
-    return flags
+            story = int(matches.sources[i][start])
+        # A text that only repeats itself is no template.
+        elif masked.precision[i] >= TEMPLATE and count_distinct(masked.texts[i], k) > MIN_WORDS - k:
+            flag = "template"
+            story = int(masked.container[i])
+        if start is None:
+            start = int(spans.argmax()) if len(spans) else 0
+        span_length = int(spans[start]) if len(spans) else 0
+        flagged.append(FlaggedText(flag, story, len(words), start, span_length))
+    return flagged
 
 
 def count_flags(
-    completions: Sequence[tuple[str, int]],
-    held_out: Sequence[tuple[str, int]],
+    completions: Sequence[FlaggedText],
+    held_out: Sequence[FlaggedText],
     k: int,
     min_copied_words: int,
 ) -> list[dict]:
-    """Rows of a table: how many texts have each flag, of those that are long enough for it.
-
-    completions, held_out: (flag, number of words) of each text."""
+    """Rows of a table: how many texts have each flag, of those that are long enough for it."""
     copied = f"{min_copied_words} words in a row (of texts of as many words)"
     retold = f"{TEMPLATE:.0%} of its {k}-grams, names masked"
     rows = []
     for flag, least, criterion in (("copy", min_copied_words, copied), ("template", 0, retold)):
         row = {"flagged": flag, "if one training story has": criterion}
         for column, texts in (("completions", completions), ("held-out", held_out)):
-            found = [found_flag for found_flag, length in texts if length >= least]
+            found = [text.flag for text in texts if text.n_words >= least]
             row[column] = f"{found.count(flag):,} of {len(found):,}"
         rows.append(row)
     return rows
@@ -99,38 +110,27 @@ def count_flags(
 def describe_completions(
     samples: Sequence[dict],
     corpus: WordCorpus,
-    flags: Sequence[str],
+    flagged: Sequence[FlaggedText],
     matches: Matches,
-    masked: Matches,
-    min_copied_words: int,
 ) -> list[dict]:
-    """rouge.csv: each completion with its nearest training story, its longest span in any (of a
-    copy, the longest that counts), and the story that it is flagged for; copies first, then
-    templates, those with the longest spans first."""
+    """rouge.csv: each completion with its nearest training story, its longest span in any, and the
+    story that it is flagged for; copies first, then templates, those with the longest spans
+    first."""
     csv_rows = []
-    for i, (row, flag) in enumerate(zip(samples, flags)):
-        spans = matches.spans[i]
-        start = int(spans.argmax()) if len(spans) else 0
-        story = -1
-        if flag == "copy":
-            start = find_copy(matches.texts[i], spans, min_copied_words)
-            story = int(matches.sources[i][start])
-        elif flag == "template":
-            story = int(masked.container[i])
-        length = int(spans[start]) if len(spans) else 0
+    for i, (row, text) in enumerate(zip(samples, flagged)):
         csv_rows.append(
             {
                 "prompt_index": row["prompt_index"],
                 "sample_index": row["sample_index"],
-                "flag": flag,
-                "story": story,
-                "length": len(spans),
+                "flag": text.flag,
+                "story": text.story,
+                "length": text.n_words,
                 "f": float(matches.f[i]),
                 "nearest_story": int(matches.nearest[i]),
-                "span_length": length,
-                "span": passage(row["completion"], start, length),
+                "span_length": text.span_length,
+                "span": passage(row["completion"], text.start, text.span_length),
                 "completion": row["completion"],
-                "training_story": corpus.text(story) if flag else "",
+                "training_story": corpus.text(text.story) if text.flag else "",
             }
         )
     order = [*FLAGS, ""]

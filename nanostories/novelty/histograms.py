@@ -17,25 +17,25 @@ LEGEND = "Blue: completions. Orange: held-out stories (for true endings: other s
 
 
 def histograms(
-    runs: Mapping[str, Mapping[str, Metric]], names: Sequence[str], legend: str = LEGEND
+    runs: Mapping[str, Mapping[str, Metric]], titles: Sequence[str], legend: str = LEGEND
 ) -> Figure:
     """A row for each run, with a panel for each of these metrics that all runs have.
 
-    runs: {label: {name: metric}}."""
-    names = [name for name in names if all(name in metrics for metrics in runs.values())]
-    size = (3.4 * len(names), 1 + 2.4 * len(runs))
+    runs: {label: {title: metric}}."""
+    titles = [title for title in titles if all(title in metrics for metrics in runs.values())]
+    size = (3.4 * len(titles), 1 + 2.4 * len(runs))
     figure = Figure(figsize=size, layout="constrained")
-    rows = figure.subplots(len(runs), len(names), squeeze=False)
+    rows = figure.subplots(len(runs), len(titles), squeeze=False)
     for panels, label in zip(rows, runs):
         panels[0].set_title(label, loc="left", fontsize=9)
         panels[0].set_ylabel("texts (%)", fontsize=8)
-    for panels, name in zip(rows.T, names):
-        metrics = [metrics[name] for metrics in runs.values()]
+    for panels, title in zip(rows.T, titles):
+        metrics = [metrics[title] for metrics in runs.values()]
         bins = common_bins(metrics)
         for axes, metric in zip(panels, metrics):
             draw_histogram(axes, metric.completions, bins, COMPLETIONS)
             draw_histogram(axes, metric.baseline, bins, BASELINE)
-            axes.set_xlabel(metric.title, fontsize=8)
+            axes.set_xlabel(title, fontsize=8)
     figure.suptitle(legend, fontsize=10)
     return figure
 

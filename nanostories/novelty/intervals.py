@@ -26,7 +26,6 @@ class ClusteredValues(NamedTuple):
 
 @dataclass
 class Metric:
-    title: str
     completions: ClusteredValues
     baseline: ClusteredValues
     is_paired: bool = False  # both have the same clusters

@@ -72,22 +72,22 @@ def test_intervals_are_those_of_means_of_prompts():
     prompts = np.random.default_rng(0).uniform(0.3, 0.7, size=8)
     ours = ClusteredValues(np.repeat(prompts, 10), np.repeat(np.arange(8), 10))
     theirs = ClusteredValues(prompts - 0.1, np.arange(8))
-    cells = Metric("", ours, theirs, is_paired=True).cells()
+    cells = Metric(ours, theirs, is_paired=True).cells()
     assert cells["completions"] == pytest.approx(estimate(prompts).cell)
     assert cells["difference"] == pytest.approx([0.1] * 3)
-    assert Metric("", ours, theirs).cells()["difference"][1] < 0.05
+    assert Metric(ours, theirs).cells()["difference"][1] < 0.05
 
 
 def test_only_shares_of_texts_have_a_width_where_all_are_equal():
     none = ClusteredValues(np.zeros(50), np.arange(50))
-    assert Metric("", none, none).cells()["completions"] == [0, 0, 0]
-    assert Metric("", none, none, is_yes_no=True).cells()["completions"][2] > 0.02
+    assert Metric(none, none).cells()["completions"] == [0, 0, 0]
+    assert Metric(none, none, is_yes_no=True).cells()["completions"][2] > 0.02
 
 
 def test_intervals_of_few_prompts_end_at_0_and_1():
     no_baseline = ClusteredValues(np.array([np.nan]), np.array([0]))
     two_known = ClusteredValues(np.array([1.0, np.nan, 0.5, np.nan]), np.array([0, 0, 1, 2]))
-    assert Metric("", two_known, no_baseline).cells() == {"completions": [0.75, 0, 1]}
+    assert Metric(two_known, no_baseline).cells() == {"completions": [0.75, 0, 1]}
 
 
 # ---- The nearest of others, and chance ----
@@ -203,22 +203,22 @@ def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
     assert (passage["run"], passage["flag"], passage["story"]) == ("tiny", "copy", 5)
 
 
+def compared_with_endings(completion: str, references: list[str], k: int) -> Metric:
+    rows = [{"completion": completion, "reference": reference} for reference in references]
+    return rouge.compare_with_endings(rows, SimpleNamespace(k=k, counting="set"))[rouge.ENDING_F]
+
+
 def test_an_ending_is_not_compared_with_itself_where_a_story_has_several_prompts():
     """As of sample.py --ask."""
-    rows = []
-    for i, reference in enumerate(["A dog ran.", "A dog ran.", "Mia sat down."]):
-        rows.append({"prompt_index": i, "reference": reference, "completion": "A dog ran."})
-    args = SimpleNamespace(k=2, counting="clipped")
-    found = rouge.compare_with_endings(rows, args)["ending_f"]
+    references = ["A dog ran.", "A dog ran.", "Mia sat down."]
+    found = compared_with_endings("A dog ran.", references, k=2)
     assert found.completions.values.tolist() == [1, 1, 0] and not found.baseline.values.any()
     assert found.completions.clusters.tolist() == [0, 0, 1]
 
 
 def test_other_endings_are_as_long_as_the_completion():
-    rows = []
-    for i, reference in enumerate(["A dog ran to the sea.", "Now a dog ran to the sea."]):
-        rows.append({"prompt_index": i, "reference": reference, "completion": "Mia sat."})
-    found = rouge.compare_with_endings(rows, SimpleNamespace(k=1, counting="set"))["ending_f"]
+    references = ["A dog ran to the sea.", "Now a dog ran to the sea."]
+    found = compared_with_endings("Mia sat.", references, k=1)
     # "A dog" and "Now a" beside the other ending
     assert found.baseline.values.tolist() == pytest.approx([2 * 1 / 8, 2 * 2 / 9])
 
@@ -347,16 +347,12 @@ def test_a_run_is_compared_with_the_stories_that_it_has_read(instruct_data_dir, 
     "step, split, is_warned_of", [(0, "train", True), (0, "val", False), (10**6, "train", False)]
 )
 def test_training_stories_that_the_model_may_not_have_read_are_warned_of(
-    corpus, compare, make_run, step, split, is_warned_of
+    corpus, compare, make_run, tmp_path, step, split, is_warned_of
 ):
     """By the checkpoint that told them, not by the best one of the run."""
     data, training, _ = corpus
-    run = make_run("short", endings(training[:4]), training, set_name="train", split=split)
-    last = run / "ckpt.pt"
-    rows = [
-        row | {"model": str(last)} for row in read_rows(run / "samples" / "train.jsonl").values()
-    ]
-    write_rows(run / "samples" / "train.jsonl", rows)
+    sampled = dict(set_name="train", split=split, model=f"{tmp_path}/out/short/ckpt.pt")
+    run = make_run("short", endings(training[:4]), training, **sampled)
     facts = trained_on(data.parent, "tiny")
     save_run(run, model_to_probe(), step=step, **facts)
     save_run(run, model_to_probe(), name="best.pt", step=0, **facts)
