@@ -38,6 +38,9 @@ from nanostories.generation.samples_file import read_rows, run_of_samples
 from nanostories.results import Table, save
 from nanostories.statistics import estimate
 
+# Columns of the table; "share" is that of a run's stories for the headers that they were told for.
+BASELINES = ("true stories", "other prompts")
+
 
 def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, float]:
     """{measure: how far the story fulfills it, 0 to 1} for everything that a row of a set asks
@@ -95,34 +98,30 @@ def measure(run: str, rows: Sequence[dict]) -> list[dict]:
         if name.removesuffix(", not asked for") not in values:
             continue
         means = {}
-        for source, prompts in sources.items():
-            means[source] = [fmean(stories) for stories in prompts.values()]
-        row = {
-            "run": run,
-            "measure": name,
-            "prompts": len(means["own"]),
-            "share": estimate(means["own"], share=True).cell,
-            "true stories": fmean(means["true"]) if "true" in means else None,
-            "other prompts": fmean(means["other"]) if "other" in means else None,
-        }
+        for column, prompts in sources.items():
+            means[column] = [fmean(stories) for stories in prompts.values()]
+        row = {"run": run, "measure": name, "prompts": len(means["share"])}
+        row["share"] = estimate(means["share"], share=True).cell
+        for column in BASELINES:
+            row[column] = fmean(means[column]) if column in means else None
         measured.append(row)
     return measured
 
 
 def values_by_prompt(rows: Sequence[dict]) -> dict[str, dict[str, dict[str | int, list[float]]]]:
-    """{measure: {source of the stories: {prompt: a value for each story}}}"""
+    """{measure: {column: {prompt: a value for each story}}}"""
     summaries = {row["instruction"]["summary"] for row in rows if "summary" in row["instruction"]}
     values = {}
     shifted = [*rows[len(rows) // 2 :], *rows]  # the other prompt is half the file away
     for row, other in zip(rows, shifted):
-        stories = {"own": row["completion"]}
+        stories = {"share": row["completion"]}
         if row["reference"] is not None:
-            stories["true"] = row["reference"]
+            stories["true stories"] = row["reference"]
         if (other["reference"] or other["prompt"]) != (row["reference"] or row["prompt"]):
-            stories["other"] = other["completion"]  # else it asks for the same story
-        for source, story in stories.items():
+            stories["other prompts"] = other["completion"]  # else it asks for the same story
+        for column, story in stories.items():
             for name, value in found_in(story, row, summaries).items():
-                prompts = values.setdefault(name, {}).setdefault(source, {})
+                prompts = values.setdefault(name, {}).setdefault(column, {})
                 # prompts of one true story are not independent (sample.py --ask)
                 prompts.setdefault(row["reference"] or row["prompt_index"], []).append(value)
     return values
@@ -132,7 +131,7 @@ def shares_figure(measured: Sequence[dict]) -> Figure:
     """A line for each measure of each run, with its interval and both baselines."""
     figure = Figure(figsize=(8, 1.2 + 0.22 * len(measured)), layout="constrained")
     axes = figure.subplots()
-    for column, color in (("true stories", "black"), ("other prompts", "0.6")):
+    for column, color in zip(BASELINES, ("black", "0.6")):
         values = [row[column] for row in measured]
         axes.plot(values, range(len(measured)), "|", markersize=9, color=color, label=column)
     for i, run in enumerate(dict.fromkeys(row["run"] for row in measured)):
@@ -186,7 +185,7 @@ def main() -> None:
         if not looks_english(stories):
             consequence = "words and summaries are found by English forms alone"
             warnings.append(f"these stories do not look English: {consequence}")
-        formats = dict.fromkeys(("share", "true stories", "other prompts"), ".1%")
+        formats = dict.fromkeys(("share", *BASELINES), ".1%")
         facts = {"kind": "instructions"}
         table = Table("Instructions followed", measured, formats, facts=facts)
         path = directory / "instruct.json"
