@@ -44,8 +44,7 @@ class Spool:
 def encode(stories: Iterator[str], tokenizer: Tokenizer) -> Iterator[np.ndarray]:
     """The ids of some hundred stories at a time, in order, each followed by <|endoftext|>."""
     # Each thread has a tokenizer: threads that share one wait for its regex.
-    others = [Tokenizer(**tokenizer.vocabulary) for _ in range(THREADS - 1)]
-    tokenizers = [tokenizer, *others]
+    tokenizers = [Tokenizer(**tokenizer.vocabulary) for _ in range(THREADS)]
     with ThreadPoolExecutor(THREADS) as pool:
         while True:
             parts = [list(itertools.islice(stories, STORIES_PER_CALL)) for _ in tokenizers]
