@@ -167,17 +167,12 @@ def test_a_builtin_corpus_with_the_vocabulary_of_a_model(tmp_path):
     assert load_meta(tmp_path / "builtin")["vocabulary"] == TOKENIZER.vocabulary
 
 
-@pytest.fixture
-def hub_directory(tmp_path, monkeypatch):
-    """What was downloaded from the hub."""
-    (tmp_path / "data").mkdir()
+def test_parquet_corpora_of_the_hub(tmp_path, monkeypatch):
+    """The published files' names and columns; one file may hold both splits, after 10,000 stories
+    for a test 10,000 for validation."""
     monkeypatch.setattr(sources, "from_hub", lambda *args, **others: tmp_path)
-    return tmp_path
-
-
-def test_parquet_corpora_of_the_hub(hub_directory):
-    """The published files' names and columns."""
-    data = hub_directory / "data"
+    data = tmp_path / "data"
+    data.mkdir()
     write_parquet(data / "train-00000-of-00002.parquet", STORIES[:200], "story")
     write_parquet(data / "test-00000-of-00001.parquet", STORIES[400:], "story")
     write_parquet(data / "train-00001-of-00002.parquet", STORIES[200:400], "story")
@@ -185,11 +180,8 @@ def test_parquet_corpora_of_the_hub(hub_directory):
     assert list(train) == STORIES[:400] and list(val) == STORIES[400:]
     assert addresses[0].endswith("SimpleStories/resolve/main/data/train-00000-of-00002.parquet")
 
-
-def test_one_parquet_file_that_holds_both_splits(hub_directory):
-    """After 10,000 test stories, 10,000 for validation."""
     stories = [f"Story {i}." for i in range(20_100)]
-    write_parquet(hub_directory / "tinystories_gpt4_clean.parquet", stories)
+    write_parquet(tmp_path / "tinystories_gpt4_clean.parquet", stories)
     _, train, val = sources.download("tinystories-clean")
     assert list(train) == stories[20_000:] and list(val) == stories[10_000:20_000]
 
