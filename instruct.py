@@ -38,8 +38,7 @@ from nanostories.generation.samples_file import read_rows, run_of_samples
 from nanostories.results import Table, save
 from nanostories.statistics import estimate
 
-# Columns of the table; "share" is that of a run's stories for the headers that they were told for.
-BASELINES = ("true stories", "other prompts")
+BASELINES = ("true stories", "other prompts")  # columns, beside the "share" of the run's stories
 
 
 def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, float]:
