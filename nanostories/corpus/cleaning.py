@@ -72,13 +72,11 @@ def repair_mojibake(match: re.Match) -> str:
 def clean(text: str) -> tuple[str, bool]:
     """(the story without mojibake, entities, \\r, and white space around it and at line ends;
     whether mojibake or entities were repaired)"""
-    unescaped = ENTITY.sub(lambda match: html.unescape(match[0]), text)
-    n_repaired = int(unescaped != text)
-    text = unescaped
-    if not text.isascii():
-        text, n = MOJIBAKE.subn(repair_mojibake, text)
-        n_repaired += n
-        text = unicodedata.normalize("NFC", text)  # a letter and its accent are one character
-    text = text.strip().replace("\r\n", "\n").replace("\r", "\n")
-    text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
-    return text, n_repaired > 0
+    repaired = ENTITY.sub(lambda match: html.unescape(match[0]), text)
+    if not repaired.isascii():  # most are
+        repaired = MOJIBAKE.sub(repair_mojibake, repaired)
+    # A letter and its accent are one character.
+    tidy = unicodedata.normalize("NFC", repaired)
+    tidy = tidy.strip().replace("\r\n", "\n").replace("\r", "\n")
+    tidy = "\n".join(line.rstrip(" \t") for line in tidy.split("\n"))
+    return tidy, repaired != text
