@@ -184,7 +184,7 @@ def run_experiment(args: argparse.Namespace) -> None:
             counts = f"{len(failed)} of {len(runs)} runs failed"
             problems.append(f"{counts} ({', '.join(failed)}), see {log}")
     finished = [run for run in runs if run.config.name not in failed]
-    data, _ = corpora[experiment.data]
+    data = corpora[experiment.data][0]
     subjects = find_subjects(listed, finished, experiment, directory, data)
     settings = Settings(
         directory,
@@ -243,8 +243,9 @@ def choose_runs(experiment: Experiment, args: argparse.Namespace) -> Runs:
 
 def find_corpora(
     experiment: Experiment, listed: Runs, args: argparse.Namespace
-) -> dict[str, tuple[Path, dict]]:
-    """{name in the list: (directory, meta.json)}. One that is missing is made, or downloaded."""
+) -> dict[str, tuple[Path, int, int]]:
+    """{name in the list: (directory, ids, training tokens)}. One that is missing is made, or
+    downloaded; in a dry run, its sizes are guessed."""
     from nanostories.corpus.token_files import load_meta
 
     names = {experiment.data}
@@ -257,22 +258,19 @@ def find_corpora(
         elif not (path / "meta.json").exists():
             make_corpus(path, args.dry_run)
             if args.dry_run:
-                found[name] = (path, expected_meta(path.name))
+                sizes = EXPECTED.get(path.name.partition("-instruct")[0], OTHERS)
+                found[name] = (path, *sizes)
                 continue
-        found[name] = (path, load_meta(path))
+        meta = load_meta(path)
+        found[name] = (path, meta["vocab_size"], meta["splits"]["train"]["tokens"])
     return found
-
-
-def expected_meta(name: str) -> dict:
-    """As much of the meta.json of a corpus as a plan needs."""
-    vocab_size, n_tokens = EXPECTED.get(name.partition("-instruct")[0], OTHERS)
-    return {"vocab_size": vocab_size, "splits": {"train": {"tokens": n_tokens}}}
 
 
 def make_corpus(path: Path, dry_run: bool) -> None:
     from nanostories.sweeps.runner import call
 
-    flags = [*PREPARED.get(path.name, [path.name]), f"--data_dir={path.parent}"]
+    flags = [*PREPARED.get(path.name, [path.name]), f"--name={path.name}"]
+    flags.append(f"--data_dir={path.parent}")
     command = f"python prepare.py {shlex.join(flags)}"
     if "--input" in flags:
         made = f"make it of your stories by {command} (docs/data.md)"

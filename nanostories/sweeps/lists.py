@@ -15,17 +15,12 @@ from nanostories.files import PROMPTS
 
 # The stories that the published models learned, numbered as in the file, in their tokens
 PUBLISHED_STORIES = "tinystories-published"
-# Flags of prepare.py for corpora that are not known to it by name
+# Arguments of prepare.py for corpora that are not known to it by name
 REAL_STORIES = ("--input", "train.txt", "--val", "valid.txt")
 PREPARED = {
-    PUBLISHED_STORIES: (
-        "tinystories",
-        "--raw",
-        "--vocab_size=50257",
-        f"--name={PUBLISHED_STORIES}",
-    ),
-    "real": (*REAL_STORIES, "--name=real"),
-    "real-instruct": (*REAL_STORIES, "--name=real-instruct", "--headers"),
+    PUBLISHED_STORIES: ("tinystories", "--raw", "--vocab_size=50257"),
+    "real": REAL_STORIES,
+    "real-instruct": (*REAL_STORIES, "--headers"),
 }
 LONGER = 8  # times as many steps at the real scale as at the small one: about 0.7 of an epoch
 

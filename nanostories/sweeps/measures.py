@@ -92,8 +92,9 @@ def continue_stories(subject: Subject, settings: Settings) -> Command:
     return sample(subject, subject.directory, settings, *how)
 
 
-def grade(places: Sequence[Path], settings: Settings, name: str, flags: Sequence[str]) -> Command:
+def grade(places: Sequence[Path], settings: Settings, name: str) -> Command:
     """Of the stories of one set in these directories."""
+    flags = settings.grade
     if name != EVAL:  # only validation stories have true endings, which controls need
         flags = [flag for flag in flags if flag != "--controls"]
     return Command(None, ["grade.py", *places, "--out", settings.directory, "--set", name, *flags])
@@ -103,7 +104,7 @@ def scores(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
         yield continue_stories(subject, settings)
     places = [subject.directory for subject in subjects]
-    yield grade(places, settings, settings.set, settings.grade)
+    yield grade(places, settings, settings.set)
 
 
 def beginnings(subjects: Subjects, settings: Settings) -> Commands:
@@ -114,7 +115,7 @@ def beginnings(subjects: Subjects, settings: Settings) -> Commands:
         for i, prompt in enumerate(read_prompts(path), 1):
             places.append(subject.directory / f"{path.stem}-{i}")
             yield sample(subject, places[-1], settings, "--prompt", prompt.text, "--n=10")
-    yield grade(places, settings, PROMPT, settings.grade)
+    yield grade(places, settings, PROMPT)
 
 
 def read_scores(subject: Subject, settings: Settings) -> Cells:

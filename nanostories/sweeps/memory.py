@@ -45,7 +45,7 @@ def peak(config: TrainConfig, vocab_size: int, kind: str, batch: int) -> float:
 
 
 def two_steps(config: TrainConfig, vocab_size: int, kind: str, batch: int) -> None:
-    device = set_up_device("cuda" if torch.cuda.is_available() else "cpu")
+    device = set_up_device()
     dtype = choose_dtype(config.dtype, device)
     shape = GPTNeoConfig(vocab_size=vocab_size, **config.model_shape())
     model = MODELS[config.architecture](shape).to(device)

@@ -53,14 +53,14 @@ def plan_runs(
     listed: Runs, scale: Scale, n_seeds: int, out: Path, data: str, corpora: Mapping
 ) -> list[PlannedRun]:
     """The runs in order. out: where they go; data: the corpus of variants that do not name one;
-    corpora: {name: (its directory, its meta.json)}."""
+    corpora: {name: (its directory, ids, training tokens)}."""
     config_file = ROOT / "configs" / scale.config
     runs = []
     for seed, budget, variant in itertools.product(
         range(n_seeds), listed.budgets or [None], listed.variants
     ):
         settings = dict(listed.variants[variant])
-        corpus, meta = corpora[settings.pop("data", data)]
+        corpus, vocab_size, corpus_tokens = corpora[settings.pop("data", data)]
         settings |= {
             "name": name_of(variant, seed, budget),
             "seed": seed,
@@ -71,7 +71,7 @@ def plan_runs(
         if settings.get("start_from") in listed.variants:
             settings["start_from"] = str(out / f"{settings['start_from']}_{seed}")
         config = TrainConfig(**read_config(config_file) | settings)
-        parameters, flops_per_step = count_parameters_and_flops(config, meta["vocab_size"])
+        parameters, flops_per_step = count_parameters_and_flops(config, vocab_size)
         steps = listed.steps
         if budget:
             steps = round(budget / flops_per_step)
@@ -83,7 +83,7 @@ def plan_runs(
         config = replace(config, **schedule_settings)
         flops = config.max_steps * flops_per_step
         run = PlannedRun(variant, args, config, parameters, flops, budget)
-        if not budget or fits(run, scale, meta["splits"]["train"]["tokens"]):
+        if not budget or fits(run, scale, corpus_tokens):
             runs.append(run)
     return runs
 

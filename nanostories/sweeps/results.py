@@ -5,7 +5,6 @@ The results of a list: one table, and one picture if no measure draws it: experi
 >>> show("heads", experiment, subjects, settings)
 """
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,13 +21,12 @@ from nanostories.sweeps import neuron_kinds, scaling_law
 from nanostories.sweeps.lists import Experiment
 from nanostories.sweeps.measures import Settings, Subject, read_cells
 from nanostories.tables import write_table
-from nanostories.training.config import TrainConfig
+from nanostories.training.config import DEFAULTS
 from nanostories.training.curves import draw_loss, read_curve
 
 # Settings in which runs differ without being other variants
 NOT_COMPARED = "name seed max_steps warmup_steps eval_interval learning_rate compile".split()
-FIELDS = [field.name for field in dataclasses.fields(TrainConfig)]
-SETTINGS = [name for name in FIELDS if name not in NOT_COMPARED]
+SETTINGS = [name for name in DEFAULTS if name not in NOT_COMPARED]
 # Facts of a training, and their formats
 FACTS = {
     "step": ",",

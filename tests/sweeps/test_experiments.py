@@ -113,7 +113,7 @@ def test_a_measure_that_fails_is_named_and_called_again_and_the_others_are_made(
 ):
     (tmp_path / "probe.py").write_text("from pathlib import Path\nPath('probed').touch()")
     (tmp_path / "grade.py").write_text("raise SystemExit('no key')")
-    grade = measures.grade(["out"], measures.Settings(tmp_path), "eval", [])
+    grade = measures.grade(["out"], measures.Settings(tmp_path), "eval")
     todo = [grade, Command(tmp_path / "x.json", ["probe.py"])]
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     monkeypatch.setattr(measures, "commands", lambda *_: todo)

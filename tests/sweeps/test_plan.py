@@ -14,8 +14,7 @@ from nanostories.sweeps.lists import EXPERIMENTS, SCALES
 from nanostories.sweeps.plan import MAX_EPOCHS, PlannedRun, count_parameters_and_flops, plan_runs
 from nanostories.training.config import TrainConfig
 
-META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=470_000_000, sha256="-")))
-CORPORA = defaultdict(lambda: (Path("data", "x"), META))
+CORPORA = defaultdict(lambda: (Path("data", "x"), 10_000, 470_000_000))
 
 
 def planned(
@@ -83,8 +82,14 @@ def test_a_dry_run_shows_hours_and_commands_and_needs_no_data(tmp_path, command_
         ("heads --budgets=1e12", "--budgets"),
         ("heads --only_models=hf:x --steps=5", "--steps"),
         ("heads --dry_run --data=real", "not a corpus"),
-        ("heads --scale=real", "prepare.py --input train.txt"),
         ("shapes --dry_run --only=900-*", "--only 900-*"),
+        ("shapes --scale=real --models=api:x", "set OPENAI_API_KEY"),
+        ("shapes --grade='--judge=human --judge lm:out/a --judge gpt'", "set JUDGE_API_KEY"),
+        # which needs no key, so that the next mistake is named
+        (
+            "shapes --scale=real --models=api:x --sample '--base_url http://x'",
+            "prepare.py --input train.txt",
+        ),
     ],
 )
 def test_mistakes_are_named(line, complaint, tmp_path, command_line):
@@ -92,29 +97,12 @@ def test_mistakes_are_named(line, complaint, tmp_path, command_line):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "name, corpora",
-    [("paper_shapes", ["instruct", "tinystories"]), ("prompts", ["tinystories-published"])],
-)
-def test_a_plan_names_missing_corpora_and_keys(name, corpora, tmp_path, command_line):
-    command = f"{name} --scale=published --grade='--judge gpt' --dry_run"
+def test_a_plan_names_missing_corpora_and_keys(tmp_path, command_line):
+    command = "paper_shapes --scale=published --grade='--judge gpt' --dry_run"
     said = command_line(experiments, tmp_path)(command)[1].out
     missing = [line.split()[1] for line in said.splitlines() if line.startswith("missing: ")]
-    assert missing == [*(f"data/{corpus}," for corpus in corpora), "JUDGE_API_KEY"]
-    assert not (tmp_path / "out").exists() and not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize(
-    "flags, key",
-    [
-        ("--models=api:x", "set OPENAI_API_KEY"),
-        ("--grade='--judge=human --judge lm:out/a --judge gpt'", "set JUDGE_API_KEY"),
-        ("--models=api:x --sample '--base_url http://x'", "prepare.py --input"),  # needs no key
-    ],
-)
-def test_a_missing_key_is_named_before_anything_runs(flags, key, tmp_path, command_line):
-    assert key in command_line(experiments, tmp_path)(f"shapes --scale=real {flags}")[0]
-    assert not (tmp_path / "out").exists()
+    assert missing == ["data/instruct,", "data/tinystories,", "JUDGE_API_KEY"]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("scale", SCALES)
