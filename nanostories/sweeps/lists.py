@@ -87,6 +87,7 @@ SMALL = Scale(
         "tinystories": "builtin",
         PUBLISHED_STORIES: "builtin",
         "instruct": "builtin-instruct",
+        "instruct-any": "builtin-instruct",  # also at the real scale: real stories lack summaries
         "instruct-ood": "builtin-instruct-ood",
     },
     warmup=0.05,
@@ -104,7 +105,7 @@ SCALES = {
     "real": replace(SMALL, corpora=REAL_CORPORA, highest_learning_rate=1 / 32, n=2),
     "published": Scale(  # a step has 655,360 tokens, so 720 steps are one epoch of TinyStories
         config="experiment_published.py",
-        corpora={},
+        corpora={"instruct-any": "instruct"},
         warmup=0.0,
         highest_learning_rate=None,
         min_steps=60,
@@ -140,11 +141,11 @@ def dropouts(start: str, width: int) -> dict[str, dict]:
     return named("zero-", rates) | named("continued-", rates, start_from=start)
 
 
-def compressors(*widths: int, **others) -> dict[str, dict]:
+def compressors(*widths: int) -> dict[str, dict]:
     found = {}
     for width in widths:
         for kind in ("gpt2", "compressor"):
-            found[f"{kind}-{width}"] = dict(others, architecture=kind, n_embd=width)
+            found[f"{kind}-{width}"] = dict(architecture=kind, n_embd=width)
     return found
 
 
@@ -159,7 +160,7 @@ SCALING_NAMES = " ".join(
 THREE_SMALL_RUNS = Runs(shapes("32-4-4 64-4-4 128-4-4"), 250)
 TWO_SMALL_SHAPES = shapes("64-4-4 128-4-4")
 TWO_SHAPES = shapes("256-8-8 512-8-8", architecture="gpt2")
-OOD_VARIANTS = {"any": dict(data="instruct"), "never-both": {}}
+OOD_VARIANTS = {"any": dict(data="instruct-any"), "never-both": {}}
 
 EXPERIMENTS = {
     "shapes": Experiment(
@@ -272,7 +273,7 @@ EXPERIMENTS = {
     ),
     "compressor": Experiment(
         "B: scores and loss curves of GPT-2 and of the compressor described there",
-        small=Runs(compressors(64, 128, n_layer=4, n_head=4), 200),
+        small=Runs(compressors(64, 128), 200),
         published=Runs(compressors(128, 256, 512), 720),
         measures=("scores", "probes"),
         axes=("n_embd",),
@@ -307,8 +308,6 @@ EXPERIMENTS = {
         "P: words and summary asked for together, in training never together (never-both) or in any"
         " combination (any)",
         small=Runs(OOD_VARIANTS, 300),
-        # Real stories have no summaries.
-        real=Runs({"any": dict(data="builtin-instruct"), "never-both": {}}, 2400),
         published=Runs(OOD_VARIANTS, 7200),
         measures=("instruct",),
         picture="",

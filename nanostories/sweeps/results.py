@@ -241,12 +241,12 @@ def draw_panel(
 
 def draw_line(axes: Axes, points: dict, x_name: str, color: str, label: str) -> None:
     """points: {(x, name): the values of its seeds}"""
-    style = ""
+    style = "."
     if x_name != "label":
         points = dict(sorted(points.items()))
-        style = "-"
+        style = ".-"
     means = [value_of(mean_cell(seeds)) for seeds in points.values()]
-    axes.plot([x for x, _ in points], means, ".", linestyle=style, color=color, label=label)
+    axes.plot([x for x, _ in points], means, style, color=color, label=label)
     for ((x, name), seeds), mean in zip(points.items(), means):
         for cell in seeds:
             if isinstance(cell, list) and cell[1] is not None:

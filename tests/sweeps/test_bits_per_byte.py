@@ -28,8 +28,8 @@ STORIES = [
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
-    """(directory, model) as transformers wrote them: tokens are bytes, and <s> comes before every
-    text."""
+    """(directory, model) as transformers wrote them, and our backend: tokens are bytes, and <s>
+    comes before every text."""
     transformers = pytest.importorskip("transformers")
     import tokenizers
 
@@ -55,7 +55,7 @@ def other(tmp_path_factory):
         tokenizer_object=bpe._tokenizer, bos_token="<s>", eos_token="</s>"
     )
     fast.save_pretrained(directory)
-    return directory, model
+    return directory, model, load_backend(open_model(f"hf:{directory}"))
 
 
 @torch.no_grad()
@@ -73,8 +73,7 @@ def naive(model, stream, first, context):
 
 
 def test_bits_per_byte_equal_a_naive_scorer_over_transformers(other):
-    directory, model = other
-    backend = load_backend(open_model(f"hf:{directory}"))
+    _, model, backend = other
     n_bytes = len("".join(STORIES).encode())
     encode = backend.tokenizer.tokenizer.encode  # with <s> before
     texts = [[*encode(story), 0] for story in STORIES]
@@ -111,8 +110,7 @@ def test_a_model_without_heads_is_one_line(tmp_path):
 
 
 def test_another_architecture_writes_as_transformers_does(other):
-    directory, model = other
-    backend = load_backend(open_model(f"hf:{directory}"))
+    _, model, backend = other
     ids = torch.tensor([backend.encode("Tom had")])
     theirs = model.generate(ids, max_new_tokens=12, do_sample=False, eos_token_id=0)
     theirs = theirs[0, ids.size(1) :].tolist()

@@ -17,9 +17,10 @@ from nanostories.tables import read_table, write_table
 
 
 # ---- The law ----
-@pytest.mark.parametrize("n", [4, 9])
-def test_a_power_law_is_found_again_and_its_interval_holds_95_times_in_100(n):
-    rng = np.random.default_rng(n)
+def test_a_power_law_is_found_again_and_its_interval_holds_95_times_in_100():
+    """Of as few budgets as a law is fitted to."""
+    n = 4
+    rng = np.random.default_rng(0)
     flops = np.geomspace(1e12, 1e14, n)
     law = 40 * flops**-0.08
     assert fit_power_law(flops, law) == pytest.approx((40, -0.08, -0.08, -0.08))
@@ -77,7 +78,7 @@ def test_the_table_has_logs_probes_and_judges(tmp_path):
     # which is not probed
     subjects.append(Subject("api:x", open_model("api:x"), tmp_path / "api:x", runs[0].data))
     last = runs[5].config.name
-    shares = [{"run": "(chance)", "facts": 0.1}, {"run": last, "facts": [0.75, 0.5, 0.9]}]
+    shares = [{"run": last, "facts": [0.75, 0.5, 0.9]}]
     shares.append({"run": f"{last}/step-9", "facts": 0.2})  # not its own
     pairs = [{"phenomenon": "some", last: 0.1}, {"phenomenon": "all", last: [0.8, 0.7, 0.9]}]
     graded = []

@@ -91,10 +91,9 @@ def test_a_measure_is_current_if_its_command_and_sources_are(tmp_path, monkeypat
 
 
 def test_a_run_is_finished_if_its_settings_and_data_are_the_same(data_dir, tmp_path):
-    facts = trained_on(data_dir, "tiny")
     config = TrainConfig(data="tiny", data_dir=str(data_dir), out_dir=str(tmp_path), name="a")
     run = PlannedRun("a", [], config, 1, 1, None)
-    facts["train_config"] = vars(config)
+    facts = trained_on(data_dir, "tiny") | dict(train_config=vars(config))
     save_run(run.directory, model_to_probe(), **facts)
     for done, expected in ((0.9, False), (1.0, True)):
         (run.directory / "log.csv").write_text(f"step,done\n1,{done}\n")

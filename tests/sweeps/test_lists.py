@@ -174,11 +174,9 @@ def test_published_lists_need_a_hub_and_nothing_else(in_process, quick, tmp_path
     (hub / name / "tokenizer.json").unlink()  # it is GPT-2's
     for module in ("corpus.sources", "checkpoints.huggingface"):
         quick.setattr(f"nanostories.{module}.from_hub", lambda name, *_, **__: hub / name)
-    published = lists.Runs({}, models=(f"hf:{name}",))
-    experiment = replace(lists.EXPERIMENTS["baselines"], published=published)
-    quick.setitem(lists.EXPERIMENTS, "baselines", experiment)
     quick.chdir(tmp_path)
-    in_process("experiments.py", "baselines", "--scale=published", "--sample=--max_new_tokens 8")
+    flags = ("--scale=published", f"--only_models=hf:{name}", "--sample=--max_new_tokens 8")
+    in_process("experiments.py", "baselines", *flags)
     (row,) = read_table(tmp_path / "out" / "baselines-published" / "experiment.csv")
     assert row["run"] == "roneneldan--TinyStories-1M" and float(row["bits per byte by stories"]) > 2
     meta = read_json(tmp_path / "data" / "tinystories-published" / "meta.json")
