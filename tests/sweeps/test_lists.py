@@ -50,16 +50,15 @@ def draw_the_list(figure, path: Path) -> None:
 
 
 @pytest.fixture
-def in_process(quick, tmp_path):
+def in_process(quick, command_line, tmp_path):
     """experiments.py with all commands in this process, as imports take most of the time of so
-    small ones."""
+    small ones. Returns what it printed after the last of them."""
 
-    def run(name: str, *arguments: str) -> None:
-        quick.setattr(sys, "argv", [name, *map(str, arguments)])
-        try:
-            importlib.import_module(name.removesuffix(".py")).main()
-        except SystemExit as end:
-            assert not end.code, (name, arguments, end.code)
+    def run(name: str, *arguments: str) -> str:
+        script = importlib.import_module(name.removesuffix(".py"))
+        code, printed = command_line(script, tmp_path)(*arguments)
+        assert not code, (name, arguments, code)
+        return printed.out
 
     def train(run_of_list, log) -> str:
         run("train.py", *run_of_list.args)
@@ -109,16 +108,15 @@ print(open("/proc/self/status").read())"""
 
 @pytest.mark.parametrize("name", lists.EXPERIMENTS)
 def test_a_list_ends_with_its_table_and_picture(
-    name, in_process, quick, instruct_data_dir, tmp_path, capsys
+    name, in_process, quick, instruct_data_dir, tmp_path
 ):
     experiment = lists.EXPERIMENTS[name]
     quick.setitem(lists.EXPERIMENTS, name, replace(experiment, small=toy(experiment.small)))
-    quick.chdir(tmp_path)
     out = tmp_path / "out"  # absolute, too, probes and scores have their columns
     limit = 400 + memory_of_torch() if name == "memory" else 700
     command = f"{name} --data_dir={instruct_data_dir} --memory_limit={limit}"
-    in_process("experiments.py", *command.split(), f"--out_dir={out}")
-    said, directory = capsys.readouterr().out, out / name
+    said = in_process("experiments.py", *command.split(), f"--out_dir={out}")
+    directory = out / name
     rows = read_table(directory / "experiment.csv")
     trained = runs_below(directory)
     assert {row["run"].split("/")[0] for row in rows} >= {run.name for run in trained} and rows
@@ -174,7 +172,6 @@ def test_published_lists_need_a_hub_and_nothing_else(in_process, quick, tmp_path
     (hub / name / "tokenizer.json").unlink()  # it is GPT-2's
     for module in ("corpus.sources", "checkpoints.huggingface"):
         quick.setattr(f"nanostories.{module}.from_hub", lambda name, *_, **__: hub / name)
-    quick.chdir(tmp_path)
     flags = ("--scale=published", f"--only_models=hf:{name}", "--sample=--max_new_tokens 8")
     in_process("experiments.py", "baselines", *flags)
     (row,) = read_table(tmp_path / "out" / "baselines-published" / "experiment.csv")
