@@ -10,7 +10,7 @@ from model import GPTNeo, GPTNeoConfig
 from nanostories.training.config import TrainConfig
 from nanostories.training.optimizers import Muon, learning_rate, make_optimizers
 from nanostories.variants import MODELS
-from train import TrainingState, train_step
+from train import TrainingState, loss_and_gradients, train_step
 
 
 @pytest.mark.parametrize("shape", [(64, 16), (16, 64)])
@@ -87,3 +87,15 @@ def test_in_float16_an_overflow_in_one_optimizers_gradients_skips_the_step_of_al
     for name, weight in model.named_parameters():
         assert weight.isfinite().all() and not weight.equal(before[name]), name
     assert state.scaler.get_scale() == scale / 2 and state.step == 2
+
+
+def test_gradients_are_added_before_a_graph_overwrites_them(monkeypatch):
+    """Each micro-batch writes its gradients where the one before it wrote them. (Without a graph:
+    test_train.py, the first step)"""
+    place = torch.zeros(())
+    monkeypatch.setattr(torch.autograd, "grad", lambda loss, _: [place.copy_(loss)])
+    config = TrainConfig(dtype="float32", compile=False, cuda_graphs=True)
+    state = TrainingState(small_model(), config)
+    micro_batches = [(torch.tensor(loss), None, 0.5) for loss in (1.0, 2.0, 4.0)]
+    _, (gradient,) = loss_and_gradients(state, lambda loss, _: loss, micro_batches)
+    assert gradient == 3.5
