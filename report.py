@@ -10,6 +10,7 @@ NAME.json, the picture NAME.svg beside it, and links to their pages. Where a sec
 names the command that fills it.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from nanostories.cli import Parser, UserError, existing_path, one_line_errors
@@ -39,7 +40,9 @@ def make_report(files) -> bytes:
     sections = {"Overview": overview_section(files)} | dict.fromkeys(SECTIONS.values(), "")
     sections[SECTIONS["train.py"]] = runs_section(files)
     sections[SECTIONS["sample.py"]] = stories_section(files)
-    for path, result, _ in files.results:
+    for path, result, out_of_date in files.results:
+        if out_of_date:
+            result = replace(result, warnings=[*result.warnings, out_of_date])
         command = result.command.partition(" ")[0]
         title = SECTIONS.get(command, command)
         content = to_html(result) + files.picture(path.with_suffix(".svg"))

@@ -20,13 +20,13 @@ function saveAs(name, text, type) {
 
 // ---- Tables that a click on a column's title sorts ----
 
-// What a cell is sorted by: the number that it begins with ("1,250", "0.31 [0.20, 0.42]", "3 of
-// 50"), else its text; null if it is empty.
+// What a cell is sorted by: its first number ("1,250", "0.31 [0.20, 0.42]", "3 of 50"), or its
+// text, in which numbers count as numbers ("64-4-4" before "128-4-4"); null if it is empty.
 function sortKey(cell) {
   const text = cell.textContent.trim();
   if (text === "" || text === "–") return null;
-  const number = parseFloat(text.replaceAll(",", ""));
-  return Number.isNaN(number) ? text : number;
+  const isNumber = /^-?[\d.,]+(e[+-]?\d+)?%?( |$)/.test(text);
+  return isNumber ? parseFloat(text.replaceAll(",", "")) : text;
 }
 
 function sortable(table) {
@@ -50,9 +50,8 @@ function sortRows(body, column, isDescending) {
     const a = keys.get(row);
     const b = keys.get(other);
     if (a === null || b === null) return (a === null) - (b === null);
-    if (a === b) return 0;
-    if (typeof a !== typeof b) return typeof a === "number" ? -sign : sign;
-    return a < b ? -sign : sign;
+    if (typeof a === "number" && typeof b === "number") return sign * (a - b);
+    return sign * String(a).localeCompare(String(b), "en", { numeric: true });
   });
   body.append(...rows);
 }

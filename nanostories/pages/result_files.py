@@ -56,8 +56,7 @@ class ResultFiles:
 
     @cached_property
     def results(self) -> list[tuple[Path, Result, str]]:
-        """What commands found, and why it is out of date, or "", which is among the warnings, too;
-        these come last."""
+        """What commands found, and why it is out of date, or ""; these come last."""
         results = []
         for path, result in self.contents("*.json", read_result).items():
             out_of_date = ""
@@ -65,7 +64,6 @@ class ResultFiles:
             if changed:
                 found = f"{changed} changed since, or is gone"
                 out_of_date = f"out of date: {found}; run {result.command} again"
-                result.warnings.append(out_of_date)
             results.append((path, result, out_of_date))
         return sorted(results, key=lambda row: row[2] != "")
 

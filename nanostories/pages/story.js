@@ -150,7 +150,7 @@ function stop() {
   finish("Stopped. Choose a word to continue differently from there.");
 }
 
-// told: a story that is complete
+// told: a story with its pieces
 function showAgain(told) {
   turn += 1;
   show(told);
@@ -303,6 +303,9 @@ function fill() {
   for (const field of data.fields) {
     const input = element("input", { type: "text", "data-field": field });
     $("fields").append(element("label", {}, field, input));
+  }
+  for (const input of document.querySelectorAll('textarea, [type="text"]')) {
+    input.maxLength = 10 * contextLength; // characters: more never fit, and take long to encode
   }
   for (const text of data.openings) {
     $("beginnings").append(button(`${text} …`, () => ($("beginning").value = text)));

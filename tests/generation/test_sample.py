@@ -46,6 +46,7 @@ MISTAKES = {
     "--prompts train.txt": "rename",
     "--words a --eval 3": "--words",
     "--words a --out x": "data/tiny, without headers",
+    "--eval 2 --data headed --out x": "data/tiny, without headers",
     "--model api:x --top_k 5 --prompt Once": "--top_k",
     "--model api:x --n 2": "--prompt",
     "--model api:x --eval 3": "--data",
@@ -56,8 +57,9 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("args", MISTAKES)
-def test_mistakes_are_named(run, sample_py, tmp_path, args):
+def test_mistakes_are_named(run, sample_py, tmp_path, instruct_data_dir, args):
     (tmp_path / "train.txt").write_text("Once upon")
+    (tmp_path / "headed").symlink_to(instruct_data_dir / "builtin-instruct")
     said, printed = sample_py(args)
     assert not printed.out and MISTAKES[args] in said
     assert not (tmp_path / "x").exists()

@@ -314,3 +314,17 @@ def test_a_browser_shows_it_and_the_keyboard_sorts_a_table(chromium, out, report
         assert chromium.run(names) == order
     assert chromium.messages == []
     assert chromium.run("document.activeElement.parentElement.ariaSort") == "ascending"
+
+
+def test_a_column_of_text_sorts_by_the_numbers_in_it(chromium, out, report_py):
+    report_py(out)
+    chromium.open(out / "report.html")
+    texts = ["gpt2", "128-4-4", "64-4-16", "–", "64-4-8"]
+    chromium.run(f"""globalThis.sorted = (isDescending) => {{
+      const row = (text) => element("tr", {{}}, element("td", {{}}, text));
+      const body = element("tbody", {{}}, ...{texts}.map(row));
+      sortRows(body, 0, isDescending);
+      return [...body.rows].map((row) => row.textContent);
+    }}; 0""")
+    assert chromium.run("sorted(false)") == ["64-4-8", "64-4-16", "128-4-4", "gpt2", "–"]
+    assert chromium.run("sorted(true)") == ["gpt2", "128-4-4", "64-4-16", "64-4-8", "–"]
