@@ -52,8 +52,7 @@ N_STEPS = 2
 # ---- What is watched ----
 class Watch(TorchDispatchMode):
     """Counts, by the function of ours that makes them: waits for the GPU, copies from the host to
-    it, products in float32, masks, and heads not in steps of 8. What the host asks the GPU for is
-    answered with 1."""
+    it, products in float32, and masks. What the host asks the GPU for is answered with 1."""
 
     def __init__(self):
         super().__init__()
@@ -84,8 +83,6 @@ class Watch(TorchDispatchMode):
             self.add("float32 product")
         elif name == "bitwise_and" and outputs[0].dtype == torch.bool:
             self.add("mask")
-        elif name.startswith("_scaled_dot_product") and inputs[0].size(-1) % 8:
-            self.add("heads that fused kernels do not take")
         return out
 
 
@@ -105,7 +102,7 @@ def corpus() -> Corpus:
 
 
 def new_state(**settings) -> TrainingState:
-    small = dict(n_layer=4, n_head=4, n_embd=16, block_size=64, window_size=16)
+    small = dict(n_layer=4, n_head=4, n_embd=32, block_size=64, window_size=16)
     config = TrainConfig(**small, **settings, batch_size=4, grad_accum_steps=2, compile=False)
     shape = GPTNeoConfig(TOKENIZER.vocab_size, **config.model_shape())
     with torch.device(CUDA):  # as fake tensors do not move
