@@ -156,9 +156,11 @@ def test_nothing_is_lost_or_paid_twice_when_killed(write, endpoint, tmp_path):
     assert dollars - 1e-9 <= 0.11 * len(endpoint.counted) <= dollars + reserved <= 100
 
 
-def test_refused_requests_are_counted(write, endpoint):
+def test_refused_requests_are_counted(write, endpoint, monkeypatch):
     endpoint.fault = lambda *_: ("status", 400, {}, "filtered")
-    assert "8 of 8 requests failed; run it again to retry them: HTTP 400" in write()
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")  # nothing is there
+    said = write("--base_url", endpoint.url)
+    assert "8 of 8 requests failed; run it again to retry them: HTTP 400" in said
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class Model:
     @property
     def reference(self) -> str:
         """The name without hf: or api:."""
-        return self.name.removeprefix(f"{self.kind}:")
+        return self.name if self.kind == "run" else self.name.partition(":")[2]
 
     @property
     def directory(self) -> Path:

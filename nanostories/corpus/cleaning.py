@@ -73,7 +73,7 @@ def clean(text: str) -> tuple[str, bool]:
     """(the story without mojibake, entities, \\r, and white space around it and at line ends;
     whether mojibake or entities were repaired)"""
     repaired = ENTITY.sub(lambda match: html.unescape(match[0]), text)
-    if not repaired.isascii():  # most are
+    if not repaired.isascii():  # most stories are ASCII
         repaired = MOJIBAKE.sub(repair_mojibake, repaired)
     # A letter and its accent are one character.
     tidy = unicodedata.normalize("NFC", repaired)

@@ -67,4 +67,4 @@ def add_loss_increases(
     mean = ratio(ablated * n_tokens - intact * n_tokens, n_tokens)
     for row, *increase in zip(rows, mean.value, mean.low, mean.high):
         row |= dict(zip(INCREASE, increase))
-    return np.average(intact, weights=n_tokens)
+    return (intact * n_tokens).sum() / n_tokens.sum()

@@ -37,7 +37,6 @@ def visible_keys(T: int, window: int, device: torch.device) -> torch.Tensor:
 def hooked(model: GPTNeo, hook: Callable[[str, torch.Tensor], torch.Tensor]):
     """All activations but those of attention go through `hook`, which returns those to continue
     with."""
-
     handles = contextlib.ExitStack()
 
     def hook_input(name: str, part: torch.nn.Module) -> None:

@@ -76,7 +76,7 @@ class TrainingLog:
         }
         for name, value in losses.items():
             row[name] = f"{value:.5f}"
-        step_seconds = None  # as of a period of only a step that compiled
+        step_seconds = None  # if all steps of this period compiled
         if self.timed_steps:
             step_seconds = (state.seconds - self.seconds_at_last_row) / self.timed_steps
             tokens_per_s = self.config.tokens_per_step / step_seconds

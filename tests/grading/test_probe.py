@@ -86,10 +86,12 @@ def test_leads_are_those_of_transformers(tmp_path):
     save_hf(model, tmp_path, TOKENIZER)
     nats = read_by_transformers(tmp_path)
     backend = LocalBackend(model, TOKENIZER, [TOKENIZER.end_of_text], batch_size=3)
-    for one in OURS["reasoning"][:12]:
-        readings = [("", one.prompt)]  # as pairs of sentences are read
+    probes = OURS["reasoning"][:12]
+    readings = [("", one.prompt) for one in probes]  # as pairs of sentences are read
+    for one in probes:
         readings += [(one.prompt, answer) for answer in one.answers]
-        ours = read_texts("m", backend, readings, ends=False)
+    ours = read_texts("m", backend, readings, ends=False)
+    for one in probes:
         alone = sum(nats("<|endoftext|>", one.prompt))
         assert ours["", one.prompt].sum() == pytest.approx(alone, abs=1e-3)
         found = probe.graded(one, ours)

@@ -4,6 +4,7 @@ what PyTorch computes instead."""
 import pytest
 import torch
 from test_compile_cpp import implementation, needs_compiler  # noqa: F401
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 
 from nanostories.kernels import attention, cross_entropy, embedding, gelu
@@ -118,3 +119,19 @@ def test_dropout_drops_attention_weights():
     dropped = causal_attention(q, k, v, visible, 0.5)
     plain = written_out(q, k, v, 5)
     assert (dropped - plain).norm() > 0.1 * plain.norm()
+
+
+def test_a_gpu_gets_heads_in_steps_of_eight(monkeypatch):
+    """With fake tensors: which function is called, not what it computes."""
+    widths = []
+
+    def sdpa(q, *_, scale):
+        widths.append(q.size(3))
+        return torch.empty(q.shape)  # on a CPU, as PyTorch may be built without CUDA
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", sdpa)
+    with FakeTensorMode():
+        for width in (4, 16, 20):
+            q = torch.empty(2, 40, 3, width, device="cuda")
+            assert causal_attention(q, q, q, None).shape == q.shape
+    assert widths == [8, 16, 24]

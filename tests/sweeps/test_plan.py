@@ -97,11 +97,15 @@ def test_mistakes_are_named(line, complaint, tmp_path, command_line):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_plan_names_missing_corpora_and_keys(tmp_path, command_line):
-    command = "paper_shapes --scale=published --grade='--judge gpt' --dry_run"
+@pytest.mark.parametrize(
+    "name, corpora",
+    [("paper_shapes", ["instruct", "tinystories"]), ("prompts", ["tinystories-published"])],
+)
+def test_a_plan_names_missing_corpora_and_keys(name, corpora, tmp_path, command_line):
+    command = f"{name} --scale=published --grade='--judge gpt' --dry_run"
     said = command_line(experiments, tmp_path)(command)[1].out
     missing = [line.split()[1] for line in said.splitlines() if line.startswith("missing: ")]
-    assert missing == ["data/instruct,", "data/tinystories,", "JUDGE_API_KEY"]
+    assert missing == [*(f"data/{corpus}," for corpus in corpora), "JUDGE_API_KEY"]
     assert list(tmp_path.iterdir()) == []
 
 
