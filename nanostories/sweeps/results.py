@@ -290,11 +290,15 @@ def set_scale(axes: Axes, x_name: str, values: Sequence) -> None:
 
 
 def draw_curves(axes: Axes, runs: Sequence[Path]) -> None:
+    """Those that differ in the seed alone have one color."""
     axes.set_axis_on()
-    for i, run in enumerate(runs):
+    colors = {}
+    for run in runs:
         points = [(row["tokens"] / 1e6, row) for row in read_curve(run / "log.csv")]
-        color = f"C{i}"
+        variant = run.name.rpartition("_")[0]  # the rest is its seed
+        label = None if variant in colors else variant
+        color = colors.setdefault(variant, f"C{len(colors)}")
         draw_loss(axes, points, "train_loss", alpha=0.4, linewidth=0.8, color=color)
-        draw_loss(axes, points, "val_loss", marker=".", label=run.name, color=color)
+        draw_loss(axes, points, "val_loss", marker=".", label=label, color=color)
     axes.set(xlabel="million tokens", ylabel="loss (pale: training)")
     axes.legend(fontsize=6)
