@@ -49,7 +49,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--patch", nargs=2, metavar="TEXT", default=[], help=patch)
     stories = "validation stories to read (default: 200); a fifth of them to ablate on"
     parser.add_argument("--stories", type=positive, default=200, help=stories)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.patch and (args.text or args.data or args.stories != 200):
+        parser.error("--patch reads two texts alone: leave out --text, --data and --stories")
+    return args
 
 
 # ---- Everything about a model ----

@@ -72,6 +72,7 @@ MISTAKES = [
     ("out/run --stories 3", "--stories"),
     (f"out/run --patch '{'cat ' * 100}' '{'dog ' * 100}'", "64"),
     ("out/run --patch 'Tom ran' 'Mia ran off'", "--patch"),
+    ("out/run --patch 'Tom ran' 'Mia ran' --text 'Tom ran'", "--text"),
     ("out/run --patch Number:1:1 Number:2:1", "does not favor"),
 ]
 
