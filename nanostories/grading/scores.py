@@ -47,7 +47,7 @@ CHAT = {
     ),
     "creativity": Score("does it have ideas of its own?"),
     "consistency": Score(
-        "does it fit the beginning and itself: the same persons, places and things, and nothing"
+        "does it fit the beginning and itself: the same people, places and things, and nothing"
         " that contradicts what was said before?",
         tested_by=(SHUFFLED, OTHER),
     ),

@@ -20,7 +20,6 @@ from string import Template
 from nanostories.corpus.word_forms import looks_english
 
 TEMPLATES = Path(__file__).parent
-FULL_SHADE = 3  # report.js shades in full from here on: nats, in shaded stories
 PAGE = Template("""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -102,8 +101,7 @@ def details(summary: str, content: str) -> str:
 
 def shaded_text(tokens: Sequence[tuple[str, float, str]], language: str) -> str:
     """A paragraph in a language ("": unknown). tokens: the text of each; its shade, from
-    -FULL_SHADE (orange) to FULL_SHADE (blue) and beyond; what is shown above when it is pointed
-    at."""
+    -1 (orange) to 1 (blue) and beyond; what is shown above when it is pointed at."""
     spans = []
     for text, shade, about in tokens:
         shown = html.escape(f"{text.strip()} · {about}")

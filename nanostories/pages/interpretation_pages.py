@@ -14,7 +14,7 @@ from nanostories.interpretation.ablation import INCREASE
 from nanostories.interpretation.activation_patching import Patching
 from nanostories.interpretation.neurons import NeuronSums, contexts_of, remarkable
 from nanostories.interpretation.word_classes import visible
-from nanostories.pages.html import FULL_SHADE, details, sections_page, shaded_text
+from nanostories.pages.html import details, sections_page, shaded_text
 from nanostories.results import cell_text
 
 # Neurons on the page
@@ -77,7 +77,7 @@ def context_lines(contexts: Sequence[Sequence[tuple[str, float]]], language: str
     for context in contexts:
         tokens = []
         for piece, activation in context:
-            shade = FULL_SHADE * max(activation, 0) / max(highest, 1e-6)
+            shade = max(activation, 0) / max(highest, 1e-6)
             tokens.append((piece.replace("\n", "↵"), shade, f"{activation:.2f}"))
         lines.append(shaded_text(tokens, language))
     return "".join(lines)

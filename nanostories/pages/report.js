@@ -9,12 +9,12 @@ for (const link of document.querySelectorAll("nav a")) {
     document.querySelector(link.getAttribute("href")).querySelector("details").open = true;
   });
 }
-// Shaded text: blue above 0, orange below; full at 3 (FULL_SHADE in html.py).
+// Shaded text: blue above 0, orange below; full at 1.
 const about = document.querySelector("#about");
 for (const token of document.querySelectorAll("[data-shade]")) {
   const { shade, about: text } = token.dataset;
   const hue = shade > 0 ? "--hue" : "--other";
-  token.style.background = `rgba(var(${hue}), ${0.45 * Math.min(1, Math.abs(shade) / 3)})`;
+  token.style.background = `rgba(var(${hue}), ${0.45 * Math.min(1, Math.abs(shade))})`;
   token.addEventListener("pointerover", () => (about.textContent = text));
 }
 for (const wide of document.querySelectorAll(".scroll")) wide.tabIndex = 0;

@@ -11,9 +11,10 @@ import numpy as np
 
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.interpretation.word_classes import pieces_of
-from nanostories.pages.html import FULL_SHADE, language_of, sections_page, shaded_text
+from nanostories.pages.html import language_of, sections_page, shaded_text
 
 SHOWN_STORIES = 6
+FULL_SHADE = 3  # nats
 
 
 def shaded_stories(
@@ -31,7 +32,8 @@ def shaded_stories(
         pieces = [*pieces_of(tokenizer, tokenizer.encode(story)), "‹end›"]
         tokens = []
         for piece, kind, a, b in zip(pieces, kinds[i], losses[first][i], losses[last][i]):
-            tokens.append((piece, a - b, f"{kind} · {first} {a:.3f}, {last} {b:.3f} nats"))
+            shade = (a - b) / FULL_SHADE
+            tokens.append((piece, shade, f"{kind} · {first} {a:.3f}, {last} {b:.3f} nats"))
         sections[f"Story {i + 1}"] = shaded_text(tokens, language)
     intro = (
         f"<p>Blue: {html.escape(last)} finds the token likelier than {html.escape(first)}; orange:"

@@ -7,7 +7,7 @@ from random_models import model_to_probe, save_run, trained_on
 import probe
 from nanostories.corpus.tokenizer import gpt2
 from nanostories.interpretation.token_kinds import loss_tables, token_kinds
-from nanostories.pages.shaded_stories import shaded_stories
+from nanostories.pages.shaded_stories import FULL_SHADE, shaded_stories
 from nanostories.results import load
 
 STORY = 'One day, Tom saw a zebrafish. He said, "Look, Tom\'s zebrafish!" Then Tom\n\nlooked at it.'
@@ -89,7 +89,7 @@ def test_tokens_are_shaded_by_the_difference_of_the_losses(width, dark, chromium
     chromium.check_screen()
     texts, shades, are_blue = zip(*chromium.run(SHADES))
     assert "".join(texts) == f"{STORY}‹end›"
-    assert shades == pytest.approx(gains, abs=1e-4)
+    assert shades == pytest.approx(gains / FULL_SHADE, abs=1e-4)
     assert list(are_blue) == (gains > 0).tolist()
     over = "new Event('pointerover', {bubbles: true})"
     chromium.run(f"document.querySelectorAll('.shaded span')[3].dispatchEvent({over})")
