@@ -176,15 +176,17 @@ def compare_with_endings(samples: list[dict], args: argparse.Namespace) -> dict[
 def nearest_other(grams: list[Counter], groups: np.ndarray, n_others: int) -> np.ndarray:
     """(n,) the highest F of each text's k-grams with those of `n_others` texts, each of another
     group (another prompt), drawn at random; NaN if there are too few groups."""
-    distinct = list(dict.fromkeys(groups.tolist()))
+    members = {}
+    for i, group in enumerate(groups.tolist()):
+        members.setdefault(group, []).append(i)
     highest = np.full(len(grams), np.nan)
-    if len(distinct) <= n_others:
+    if len(members) <= n_others:
         return highest
     rng = random.Random(0)
-    for i, group in enumerate(groups):
+    for i, group in enumerate(groups.tolist()):
         # one more than needed, as its own group may be among them
-        others = [x for x in rng.sample(distinct, n_others + 1) if x != group]
-        drawn = [rng.choice(np.flatnonzero(groups == other)) for other in others[:n_others]]
+        others = [x for x in rng.sample(list(members), n_others + 1) if x != group]
+        drawn = [rng.choice(members[other]) for other in others[:n_others]]
         highest[i] = max(overlap(grams[i], grams[j]).f for j in drawn)
     return highest
 
