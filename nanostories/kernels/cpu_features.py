@@ -8,6 +8,7 @@ That variable makes a processor act like a lesser one: for our kernels, PyTorch,
 every path can be tested and measured on one machine, and a user's bug reproduced on another.
 """
 
+import ctypes
 import functools
 import os
 import platform
@@ -79,8 +80,7 @@ def instruction_set() -> InstructionSet:
             break
         supported[isa.name] = isa
     wanted = os.environ.get("NANOSTORIES_ISA") or "native"
-    # Linux gives a process the registers of AMX only if asked, as PyTorch does here.
-    if "amx" in supported and not torch.cpu._init_amx():
+    if "amx" in supported and not ask_for_amx():
         del supported["amx"]
         if wanted == "native":  # -march=native would let the compiler emit AMX all the same
             wanted = "avx512_bf16"
@@ -94,6 +94,16 @@ def instruction_set() -> InstructionSet:
         return InstructionSet("neon", compiler_flags=["-mcpu=native"])
     name = list(supported)[-1] if supported else machine
     return InstructionSet(name, compiler_flags=["-march=native"])
+
+
+def ask_for_amx() -> bool:
+    """Linux gives a process the registers of AMX only if asked (arch_prctl, since 5.16)."""
+    if platform.system() != "Linux":
+        return True
+    arch_prctl = 158  # the number of this system call, in Linux's table for x86-64
+    request_permission = 0x1023  # ARCH_REQ_XCOMP_PERM
+    tile_data = 18  # XFEATURE_XTILEDATA
+    return ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0
 
 
 def cpu_info(key: str) -> str:

@@ -22,7 +22,8 @@ def histograms(
     """A row for each run, with a panel for each of these metrics that all runs have.
 
     runs: {label: {title: metric}}."""
-    titles = [title for title in titles if all(title in metrics for metrics in runs.values())]
+    shared = set(titles).intersection(*runs.values())
+    titles = [title for title in titles if title in shared]
     size = (3.4 * len(titles), 1 + 2.4 * len(runs))
     figure = Figure(figsize=size, layout="constrained")
     rows = figure.subplots(len(runs), len(titles), squeeze=False)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,11 @@ class Ranks:
         """In place, over all ranks, in one message, as there are many small ones."""
         if self.size == 1:
             return
-        flat = _flatten_dense_tensors(tensors)
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
         dist.all_reduce(flat)
-        torch._foreach_copy_(tensors, _unflatten_dense_tensors(flat, tensors))
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        views = [part.view_as(tensor) for part, tensor in zip(parts, tensors)]
+        torch._foreach_copy_(tensors, views)
 
     def max(self, value: float) -> float:
         """The largest of all ranks' values. All wait for the last of them."""

@@ -68,7 +68,7 @@ def test_the_class_of_a_processor(monkeypatch, has, name, flags):
     monkeypatch.delenv("NANOSTORIES_ISA", raising=False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(has, True))
     monkeypatch.setattr(cpu_features.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(torch.cpu, "_init_amx", lambda: False)
+    monkeypatch.setattr(cpu_features, "ask_for_amx", lambda: False)
     isa = cpu_features.instruction_set()
     assert (isa.name, isa.compiler_flags) == (name, flags)
 
