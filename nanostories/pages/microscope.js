@@ -331,6 +331,7 @@ function exchanged(text, [name, other]) {
 // Tells story B: as A up to the chosen word, or where the beginning ends, then with the same dice.
 async function tellOther(change, names = null) {
   if (!$("b-temperature").reportValidity()) return;
+  stop(); // story A, if it is still being told: its progress would hide the messages below
   const isInA = looking && looking.told === story;
   const first = Math.max(1, story.given); // a model needs a token
   let from = Math.max(first, isInA ? looking.i : 0);

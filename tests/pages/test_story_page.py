@@ -250,6 +250,8 @@ def test_story_b_with_another_name(open_page):
         page.run(f"tellOther({{}}, {json.dumps(names)})")
         assert said in page.run(STATUS)
     assert page.run("ask('inspect', story.ids, 3)")["share"] > 0
+    page.run("Promise.all([tell(), tellOther({}, ['Nobody', 'Tom'])])")  # while A is being told
+    assert "Type two names" in page.run(STATUS)
 
 
 # ---- Untrusted text, and the policy ----
