@@ -143,7 +143,7 @@ class GPTNeo(nn.Module):
             window = self.config.window(layer)
             shape = (window, q.size(1))
             if shape not in visible:
-                visible[shape] = visibility(q, window, story_starts, dropout)
+                visible[shape] = visibility(q, window, story_starts)
             return causal_attention(q, k, v, visible[shape], dropout)
 
         return attend

@@ -29,7 +29,7 @@ def story_starts(tokens, end_of_text):
     return torch.where(tokens == end_of_text, positions, 0).cummax(1).values.int()
 
 
-def visibility(q, window, story_starts=None, dropout=0.0):
+def visibility(q, window, story_starts=None):
     """For causal_attention of queries q (B, T, H, D) that see at most `window` keys, their own
     included, and with story_starts (B, T) none before their story.
 
@@ -40,7 +40,7 @@ def visibility(q, window, story_starts=None, dropout=0.0):
     first_keys = (keys - window + 1).clamp(min=0)
     if story_starts is not None:
         first_keys = torch.maximum(first_keys, story_starts)
-    if uses_cpp(q.device.type, q.dtype, q.size(3), dropout):
+    if uses_cpp(q.device.type, q.dtype, q.size(3)):
         return first_keys
     if T <= window and story_starts is None:
         return None
@@ -48,9 +48,9 @@ def visibility(q, window, story_starts=None, dropout=0.0):
     return mask.view(-1, 1, T, T)
 
 
-def uses_cpp(device_type, dtype, head_width, dropout):
+def uses_cpp(device_type, dtype, head_width):
     """Whether attention is cpu_attention.cpp."""
-    if device_type != "cpu" or dropout or head_width > MAX_HEAD_WIDTH:
+    if device_type != "cpu" or head_width > MAX_HEAD_WIDTH:
         return False
     return kernel("forward", dtype, head_width) is not None
 
@@ -60,9 +60,12 @@ uses_cpp._dynamo_marked_constant = True  # see compile_cpp.py
 
 def causal_attention(q, k, v, visible, dropout=0.0):
     """Each query attends to its own key and those before it that are visible (see visibility). q,
-    k, v and the result: (B, T, H, D)."""
+    k, v and the result: (B, T, H, D). dropout: the share of the weights that are dropped."""
     if visible is not None and visible.dtype == torch.int32:
-        return attention(q, k, v, visible)[0]
+        seed = None
+        if dropout:
+            seed = torch.randint(2**32, (1,))
+        return attention(q, k, v, visible, seed, dropout)[0]
     D = q.size(3)
     if q.is_cuda and D % 8:
         # Fused kernels need widths in steps of 8. Zeros change nothing in q times k, and only
@@ -78,33 +81,41 @@ def causal_attention(q, k, v, visible, dropout=0.0):
 ELEMENTS = {torch.float32: "float", torch.bfloat16: "bf16"}
 
 
-def kernel(name, dtype, head_width):
+def kernel(name, dtype, head_width, with_dropout=False):
     """A function of cpu_attention.cpp, compiled for tensors of this dtype and heads of this width;
     None where that is not possible."""
     if dtype not in ELEMENTS:
         return None
-    flags = (f"-DELEMENT={ELEMENTS[dtype]}", f"-DHEAD_WIDTH={head_width}")
+    flags = (
+        f"-DELEMENT={ELEMENTS[dtype]}",
+        f"-DHEAD_WIDTH={head_width}",
+        f"-DDROPOUT={int(with_dropout)}",
+    )
     return getattr(compile_cpp.library("cpu_attention", *flags), f"attention_{name}", None)
 
 
-def call(name, first_keys, lse, *tensors):
+def call(name, first_keys, seed, dropout, lse, *tensors):
     """tensors: (B, T, H, D) each, with any strides."""
     B, T, H, D = tensors[0].shape
-    function = kernel(name, tensors[0].dtype, D)
+    function = kernel(name, tensors[0].dtype, D, with_dropout=seed is not None)
+    seed = 0 if seed is None else seed.item()
+    dropped = round(2**32 * dropout)
     first_keys = first_keys.expand(B, T).contiguous()
     tensors = [x if x.stride(3) == 1 else x.contiguous() for x in tensors]
     heads = torch.stack([compile_cpp.struct(x, *x.stride()[:3]) for x in tensors])
-    compile_cpp.call(function, B, T, H, first_keys, lse, heads)
+    compile_cpp.call(function, B, T, H, first_keys, seed, dropped, lse, heads)
 
 
 # torch.compile keeps graphs on disk by an operator's name: one whose arguments change needs a new
 # name.
 @torch.library.custom_op("nanostories::attention_in_cpp", mutates_args=())
-def attention(q: Tensor, k: Tensor, v: Tensor, first_keys: Tensor) -> tuple[Tensor, Tensor]:
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, first_keys: Tensor, seed: Tensor | None, dropout: float
+) -> tuple[Tensor, Tensor]:
     """-> causal_attention, and the log of each query's sum of exponentials, (B, H, T), for the
-    backward pass."""
+    backward pass. seed (1,): decides which weights are dropped, there as here"""
     out, lse = empty_outputs(q)
-    call("forward", first_keys, lse, q, k, v, out)
+    call("forward", first_keys, seed, dropout, lse, q, k, v, out)
     return out, lse
 
 
@@ -116,12 +127,20 @@ def empty_outputs(q, *_):
 
 @torch.library.custom_op("nanostories::attention_gradient_in_cpp", mutates_args=())
 def attention_gradient(
-    q: Tensor, k: Tensor, v: Tensor, first_keys: Tensor, out: Tensor, lse: Tensor, dout: Tensor
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    first_keys: Tensor,
+    seed: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    dout: Tensor,
+    dropout: float,
 ) -> Tensor:
     """(B, T, 3, H, D): the gradients of q, k and v in one tensor, the layout of the projection's
     gradient."""
     gradient = empty_gradient(q)
-    call("backward", first_keys, lse, q, k, v, out, dout, *gradient.unbind(2))
+    call("backward", first_keys, seed, dropout, lse, q, k, v, out, dout, *gradient.unbind(2))
     return gradient
 
 
@@ -132,12 +151,13 @@ def empty_gradient(q, *_):
 
 
 def setup_context(ctx, inputs, output):
-    ctx.save_for_backward(*inputs, *output)
+    *tensors, ctx.dropout = inputs
+    ctx.save_for_backward(*tensors, *output)
 
 
 def backward(ctx, dout, _):
-    gradient = attention_gradient(*ctx.saved_tensors, dout)
-    return *gradient.unbind(2), None
+    gradient = attention_gradient(*ctx.saved_tensors, dout, ctx.dropout)
+    return *gradient.unbind(2), None, None, None
 
 
 attention.register_autograd(backward, setup_context=setup_context)

@@ -10,6 +10,9 @@
 //
 // Forward, the lanes hold queries: softmax then needs no sums across lanes, and is updated tile by tile of keys (Dao et
 // al. 2022). Backward, they hold keys: the gradients of keys and values stay in the cache while all queries go by.
+//
+// With dropout (-DDROPOUT=true) each weight is dropped or scaled as a hash of its query and key says, so that nothing
+// has to be kept for the backward pass.
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -46,12 +49,33 @@ struct Heads {  // a tensor (B, T, H, WIDTH), the last contiguous, with these st
     E *head(long i, long j) const { return data + i * b + j * h; }
 };
 
+struct Dropout {
+    uint32_t seed;
+    int32_t threshold;  // a weight stays if its hash is not below
+    float scale;        // of weights that stay
+};
+
 // The first keys of sequence b, and copies of the last one, so that tiles may read `beyond` queries past T.
 static std::vector<int32_t> first_keys(const Shape &n, long b, long beyond) {
     std::vector<int32_t> first(n.T + beyond);
     std::copy_n(n.first_key + b * n.T, n.T, first.begin());
     std::fill(first.begin() + n.T, first.end(), first[n.T - 1]);
     return first;
+}
+
+// ---- Dropout ----
+typedef uint32_t uvec __attribute__((vector_size(4 * W)));
+
+template <typename U>
+static inline U mixed(U x) {  // the last steps of MurmurHash3
+    x = (x ^ (x >> 16)) * 0x85ebca6bu;
+    x = (x ^ (x >> 13)) * 0xc2b2ae35u;
+    return x ^ (x >> 16);
+}
+// What W weights of a head are multiplied by; seed: of the head.
+static inline vec factors(const Dropout &dropout, uint32_t seed, ivec query, ivec key) {
+    const uvec hash = mixed(((uvec)query << 16) ^ (uvec)key ^ seed);
+    return (ivec)hash >= dropout.threshold ? splat(dropout.scale) : vec{};
 }
 
 // ---- Products ----
@@ -163,12 +187,13 @@ static inline void store_factor(X *to, const vec *x) {
     store(to, x[0]);
 }
 
-static void forward(Shape n, float *lse, Heads q, Heads k, Heads v, Heads out) {
+static void forward(Shape n, Dropout dropout, float *lse, Heads q, Heads k, Heads v, Heads out) {
     const long padded = n.T + TILE;
 #pragma omp parallel for schedule(static)
     for (long task = 0; task < n.B * n.H; task++) {
         const Tiles tiles;
         const long b = task / n.H, h = task % n.H;
+        const uint32_t seed = mixed(dropout.seed + uint32_t(task));
         const auto first = first_keys(n, b, WIDE);
         Buffer<X> K(padded * D), V_columns(D * padded);
         alignas(64) X Q[D * WIDE] = {}, weights[TILE * WIDE];
@@ -215,6 +240,8 @@ static void forward(Shape n, float *lse, Heads q, Heads k, Heads v, Heads out) {
                             weight[g] = exp_vec(load(logits + (j + g) * WIDE + c * W) - top[c]);
                             if (!all_visible) weight[g] = visible(j + g, c) ? weight[g] : vec{};
                             total[c] += weight[g];
+                            const ivec key = int32_t(j0 + j + g) - ivec{};
+                            if (DROPOUT) weight[g] *= factors(dropout, seed, query[c], key);
                         }
                         store_factor(weights + j * WIDE + c * W * PAIR, weight);
                     }
@@ -233,13 +260,14 @@ static void forward(Shape n, float *lse, Heads q, Heads k, Heads v, Heads out) {
     }
 }
 
-static void backward(Shape n, const float *lse, Heads q, Heads k, Heads v, Heads out, Heads dout, Heads dq, Heads dk,
-                     Heads dv) {
+static void backward(Shape n, Dropout dropout, const float *lse, Heads q, Heads k, Heads v, Heads out, Heads dout,
+                     Heads dq, Heads dk, Heads dv) {
     const long padded = n.T + TILE + BLOCK;  // the queries beyond T have dout = 0 and so add nothing to any gradient
 #pragma omp parallel for schedule(static)
     for (long task = 0; task < n.B * n.H; task++) {
         const Tiles tiles;
         const long b = task / n.H, h = task % n.H;
+        const uint32_t seed = mixed(dropout.seed + uint32_t(task));
         const auto first = first_keys(n, b, BLOCK);
         Buffer<X> Q(padded * D), dO(padded * D);
         // AMX wants the rows of a first factor without gaps, and so copies of their transpose.
@@ -293,13 +321,16 @@ static void backward(Shape n, const float *lse, Heads q, Heads k, Heads v, Heads
                         vec weight[PAIR], dlogit[PAIR];
                         for (int g = 0; g < PAIR; g++) {
                             const long t = i + r + g, at = (r + g) * TILE + j;
+                            const ivec key = int32_t(j0 + j) + lanes();
                             weight[g] = exp_vec(load(logits + at) - log_sum[t]);
                             if (!all_visible) {
-                                const ivec key = int32_t(j0 + j) + lanes();
                                 const ivec visible = (key <= int32_t(t)) & (key >= first[t]);
                                 weight[g] = visible ? weight[g] : vec{};
                             }
-                            dlogit[g] = weight[g] * (load(dweights + at) - delta[t]);
+                            const vec factor =
+                                DROPOUT ? factors(dropout, seed, int32_t(t) - ivec{}, key) : splat(1);
+                            dlogit[g] = weight[g] * (factor * load(dweights + at) - delta[t]);
+                            weight[g] *= factor;
                             if (AMX) store(dlogit_rows + at, dlogit[g]);
                         }
                         store_factor(weights + r * TILE + j * PAIR, weight);
@@ -326,9 +357,17 @@ static void backward(Shape n, const float *lse, Heads q, Heads k, Heads v, Heads
     }
 }
 
-extern "C" void attention_forward(long B, long T, long H, const int32_t *first_key, float *lse, const Heads *x) {
-    forward(Shape{B, T, H, first_key}, lse, x[0], x[1], x[2], x[3]);
+// dropped: of 2^32 hashes
+static Dropout make_dropout(long seed, long dropped) {
+    return {uint32_t(seed), int32_t(dropped - (1L << 31)), float(1 / (1 - std::ldexp(double(dropped), -32)))};
 }
-extern "C" void attention_backward(long B, long T, long H, const int32_t *first_key, const float *lse, const Heads *x) {
-    backward(Shape{B, T, H, first_key}, lse, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
+
+extern "C" void attention_forward(long B, long T, long H, const int32_t *first_key, long seed, long dropped, float *lse,
+                                  const Heads *x) {
+    forward(Shape{B, T, H, first_key}, make_dropout(seed, dropped), lse, x[0], x[1], x[2], x[3]);
+}
+extern "C" void attention_backward(long B, long T, long H, const int32_t *first_key, long seed, long dropped,
+                                   const float *lse, const Heads *x) {
+    backward(Shape{B, T, H, first_key}, make_dropout(seed, dropped), lse, x[0], x[1], x[2], x[3], x[4], x[5], x[6],
+             x[7]);
 }

@@ -110,7 +110,7 @@ def print_settings(run: Path, state: TrainingState, ranks: Ranks) -> None:
     config = state.config
     head_width = config.n_embd // config.n_head
     attention = "scaled_dot_product_attention"
-    if uses_cpp(state.device.type, state.dtype, head_width, config.dropout):
+    if uses_cpp(state.device.type, state.dtype, head_width):
         attention = "C++"
     facts = {
         "parameters": f"{state.model.num_params():,}",

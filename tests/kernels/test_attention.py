@@ -26,8 +26,8 @@ def attend(q, k, v, window, starts=None):
     return causal_attention(q, k, v, visibility(q, window, starts))
 
 
-def written_out(q, k, v, window, starts=None):
-    """Softmax over the visible keys, in float64. (B, T, H, D)"""
+def written_out(q, k, v, window, starts=None, factors=1):
+    """Softmax over the visible keys, times factors (B, H, T, T), in float64. (B, T, H, D)"""
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
     key = torch.arange(q.size(2), device=q.device)
     query = key[:, None]
@@ -35,7 +35,7 @@ def written_out(q, k, v, window, starts=None):
     if starts is not None:
         visible = visible & (key >= starts[:, None, :, None])
     logits = (q @ k.mT).masked_fill(~visible, -torch.inf)
-    return (logits.softmax(-1) @ v).transpose(1, 2)
+    return (logits.softmax(-1) * factors @ v).transpose(1, 2)
 
 
 def random_starts(B, T, length):
@@ -48,12 +48,12 @@ def random_qkv(B, T, H, D):
     return torch.randn(B, T, 3, H, D) * torch.tensor([D**-0.25, D**-0.25, 1.0])[:, None, None]
 
 
-def assert_as_written_out(qkv, window, starts, tolerance, attend=attend):
+def assert_as_written_out(qkv, window, starts, tolerance, attend=attend, factors=1):
     """Output and gradients. qkv: (B, T, 3, H, D)"""
     upstream = torch.randn_like(qkv[:, :, 0])
     exact = qkv.double().requires_grad_()
     qkv = qkv.requires_grad_()
-    reference = written_out(*exact.unbind(2), window, starts)
+    reference = written_out(*exact.unbind(2), window, starts, factors)
     reference.backward(upstream.double())
     y = attend(*qkv.unbind(2), window, starts)
     y.backward(upstream)
@@ -107,18 +107,75 @@ def test_our_operators_keep_pytorchs_rules():
     q, k, v = torch.randn(2, 20, 3, 2, 8, requires_grad=True).unbind(2)
     ids = torch.randint(9, (2, 5))
     for starts in (None, random_starts(2, 20, 5)):
-        opcheck(attention.attention, (q, k, v, visibility(q, 7, starts)))
+        for seed, dropout in ((None, 0.0), (torch.tensor([5]), 0.5)):
+            opcheck(attention.attention, (q, k, v, visibility(q, 7, starts), seed, dropout))
     opcheck(gelu.gelu_in_cpp, (torch.randn(4, 20, requires_grad=True),))
     opcheck(cross_entropy.chunked_loss, (x, weight, targets, torch.float32, True))
     opcheck(embedding.embedding_gradient, (torch.randn(2, 5, 4), ids, 9))
 
 
-def test_dropout_drops_attention_weights():
-    q, k, v = torch.randn(3, 1, 30, 2, 8)
-    visible = visibility(q, 5, dropout=0.5)
-    dropped = causal_attention(q, k, v, visible, 0.5)
-    plain = written_out(q, k, v, 5)
-    assert (dropped - plain).norm() > 0.1 * plain.norm()
+# ---- Dropout ----
+def factors_of_dropout(shape, window, dropout):
+    """What each attention weight is multiplied by, (B, H, T, T): where q and k are 0, all visible
+    keys have the same weight, and where v is the identity, the output is the weights."""
+    B, T, H = shape
+    zeros = torch.zeros(B, T, H, T)
+    v = torch.eye(T)[:, None].expand(B, T, H, T)
+    visible = visibility(zeros, window)
+    dropped = causal_attention(zeros, zeros, v, visible, dropout).transpose(1, 2)
+    plain = causal_attention(zeros, zeros, v, visible).transpose(1, 2)
+    return torch.where(plain > 0, dropped / plain, 1)
+
+
+@pytest.mark.usefixtures("implementation")
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+def test_dropout_drops_a_share_of_the_weights_and_scales_the_others(dropout):
+    """Others in each sequence, head and call; the same again after the same seed."""
+    torch.manual_seed(0)
+    factors = factors_of_dropout((2, 64, 3), 40, dropout)
+    is_dropped = factors == 0
+    visible = torch.ones(64, 64).tril().triu(-39).bool()
+    assert torch.allclose(factors[visible & ~is_dropped], torch.tensor(1 / (1 - dropout)))
+    drawn = is_dropped[..., visible].double()  # (B, H, weights)
+    # At most four standard deviations of a share
+    n = visible.sum()
+    spread = (dropout * (1 - dropout) / n) ** 0.5
+    assert ((drawn.mean(-1) - dropout).abs() < 4 * spread).all()
+    others = factors_of_dropout((2, 64, 3), 40, dropout) == 0
+    all_drawn = torch.cat([drawn.flatten(0, 1), others[..., visible].double().flatten(0, 1)])
+    correlation = torch.corrcoef(all_drawn) - torch.eye(len(all_drawn))
+    assert correlation.abs().max() < 4.5 / n**0.5
+    torch.manual_seed(0)
+    assert factors.equal(factors_of_dropout((2, 64, 3), 40, dropout))
+
+
+@pytest.mark.usefixtures("implementation")
+@pytest.mark.parametrize("dtype, tolerance", PRECISIONS)
+def test_dropout_and_its_gradients_equal_the_formula(dtype, tolerance):
+    """With the factors that the same seed draws."""
+    B, T, H, window = 2, 65, 3, 40
+    torch.manual_seed(1)
+    factors = factors_of_dropout((B, T, H), window, 0.3)
+
+    def attend_with_dropout(q, k, v, window, starts):
+        torch.manual_seed(1)
+        return causal_attention(q, k, v, visibility(q, window), 0.3)
+
+    qkv = random_qkv(B, T, H, 16).to(dtype)
+    assert_as_written_out(qkv, window, None, tolerance, attend_with_dropout, factors)
+
+
+@needs_compiler
+def test_dropout_is_the_same_backward_under_torch_compile():
+    """The output is linear in v, if the factors are the same: so its product with any upstream
+    gradient is that of v with its own."""
+    attend = torch.compile(causal_attention)
+    q, k, v = random_qkv(2, 30, 2, 8).unbind(2)
+    v.requires_grad_()
+    upstream = torch.randn_like(v)
+    y = attend(q, k, v, visibility(q, 30), 0.5)
+    y.backward(upstream)
+    assert torch.allclose((upstream * y).sum(), (v.grad * v).sum(), rtol=1e-4)
 
 
 def test_a_gpu_gets_heads_in_steps_of_eight(monkeypatch):
