@@ -11,7 +11,7 @@
 // Forward, the lanes hold queries: softmax then needs no sums across lanes, and is updated tile by tile of keys (Dao et
 // al. 2022). Backward, they hold keys: the gradients of keys and values stay in the cache while all queries go by.
 //
-// With dropout (-DDROPOUT=true) each weight is dropped or scaled as a hash of its query and key says, so that nothing
+// With dropout (-DDROPOUT=1) each weight is dropped or scaled as a hash of its query and key says, so that nothing
 // has to be kept for the backward pass.
 #include <algorithm>
 #include <type_traits>

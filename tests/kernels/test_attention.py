@@ -149,10 +149,8 @@ def test_dropout_drops_a_share_of_the_weights_and_scales_the_others(dropout):
     assert factors.equal(factors_of_dropout((2, 64, 3), 40, dropout))
 
 
-@pytest.mark.usefixtures("implementation")
-@pytest.mark.parametrize("dtype, tolerance", PRECISIONS)
-def test_dropout_and_its_gradients_equal_the_formula(dtype, tolerance):
-    """With the factors that the same seed draws."""
+def assert_dropout_as_written_out(D, dtype, tolerance):
+    """Output and gradients, with the factors that the same seed draws."""
     B, T, H, window = 2, 65, 3, 40
     torch.manual_seed(1)
     factors = factors_of_dropout((B, T, H), window, 0.3)
@@ -161,8 +159,14 @@ def test_dropout_and_its_gradients_equal_the_formula(dtype, tolerance):
         torch.manual_seed(1)
         return causal_attention(q, k, v, visibility(q, window), 0.3)
 
-    qkv = random_qkv(B, T, H, 16).to(dtype)
+    qkv = random_qkv(B, T, H, D).to(dtype)
     assert_as_written_out(qkv, window, None, tolerance, attend_with_dropout, factors)
+
+
+@pytest.mark.usefixtures("implementation")
+@pytest.mark.parametrize("dtype, tolerance", PRECISIONS)
+def test_dropout_and_its_gradients_equal_the_formula(dtype, tolerance):
+    assert_dropout_as_written_out(16, dtype, tolerance)
 
 
 @needs_compiler

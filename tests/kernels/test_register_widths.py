@@ -9,7 +9,11 @@ import test_cross_entropy
 import test_gelu
 import torch
 from random_models import random_model
-from test_attention import PRECISIONS, assert_as_written_out_in_all_shapes
+from test_attention import (
+    PRECISIONS,
+    assert_as_written_out_in_all_shapes,
+    assert_dropout_as_written_out,
+)
 
 from nanostories.generation.decoders import make_decoder
 from nanostories.kernels import compile_cpp, cpu_features
@@ -34,6 +38,7 @@ def test_kernels_for_this_class_of_processors(monkeypatch, isa, dtype, tolerance
     if compile_cpp.library("cpu_cross_entropy") is None:
         pytest.skip("no C++ compiler that builds it")
     assert_as_written_out_in_all_shapes(6, dtype, tolerance)
+    assert_dropout_as_written_out(6, dtype, tolerance)
     test_cross_entropy.assert_exact(*test_cross_entropy.random_inputs(5, 203), dtype, tolerance)
     test_gelu.assert_exact((5, 203), dtype, tolerance)
     check_decoding(dtype, tolerance)
