@@ -60,9 +60,10 @@ uses_cpp._dynamo_marked_constant = True  # see compile_cpp.py
 
 def causal_attention(q, k, v, visible, dropout=0.0):
     """Each query attends to its own key and those before it that are visible (see visibility). q,
-    k, v and the result: (B, T, H, D). dropout: the share of the weights that are dropped."""
+    k, v and the result: (B, T, H, D). dropout: the share of the weights that are dropped, while the
+    others are divided by 1 - dropout."""
     if visible is not None and visible.dtype == torch.int32:
-        seed = None
+        seed = torch.zeros(1, dtype=torch.int64)
         if dropout:
             seed = torch.randint(2**32, (1,))
         return attention(q, k, v, visible, seed, dropout)[0]
@@ -81,36 +82,31 @@ def causal_attention(q, k, v, visible, dropout=0.0):
 ELEMENTS = {torch.float32: "float", torch.bfloat16: "bf16"}
 
 
-def kernel(name, dtype, head_width, with_dropout=False):
+def kernel(name, dtype, head_width):
     """A function of cpu_attention.cpp, compiled for tensors of this dtype and heads of this width;
     None where that is not possible."""
     if dtype not in ELEMENTS:
         return None
-    flags = (
-        f"-DELEMENT={ELEMENTS[dtype]}",
-        f"-DHEAD_WIDTH={head_width}",
-        f"-DDROPOUT={int(with_dropout)}",
-    )
+    flags = (f"-DELEMENT={ELEMENTS[dtype]}", f"-DHEAD_WIDTH={head_width}")
     return getattr(compile_cpp.library("cpu_attention", *flags), f"attention_{name}", None)
 
 
 def call(name, first_keys, seed, dropout, lse, *tensors):
     """tensors: (B, T, H, D) each, with any strides."""
     B, T, H, D = tensors[0].shape
-    function = kernel(name, tensors[0].dtype, D, with_dropout=seed is not None)
-    seed = 0 if seed is None else seed.item()
-    dropped = round(2**32 * dropout)
+    function = kernel(name, tensors[0].dtype, D)
+    n_dropped = round(2**32 * dropout)  # of 2^32 equally likely hashes
     first_keys = first_keys.expand(B, T).contiguous()
     tensors = [x if x.stride(3) == 1 else x.contiguous() for x in tensors]
     heads = torch.stack([compile_cpp.struct(x, *x.stride()[:3]) for x in tensors])
-    compile_cpp.call(function, B, T, H, first_keys, seed, dropped, lse, heads)
+    compile_cpp.call(function, B, T, H, first_keys, int(seed), n_dropped, lse, heads)
 
 
 # torch.compile keeps graphs on disk by an operator's name: one whose arguments change needs a new
 # name.
-@torch.library.custom_op("nanostories::attention_in_cpp", mutates_args=())
+@torch.library.custom_op("nanostories::cpp_attention", mutates_args=())
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, first_keys: Tensor, seed: Tensor | None, dropout: float
+    q: Tensor, k: Tensor, v: Tensor, first_keys: Tensor, seed: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor]:
     """-> causal_attention, and the log of each query's sum of exponentials, (B, H, T), for the
     backward pass. seed (1,): decides which weights are dropped, there as here"""
@@ -125,13 +121,13 @@ def empty_outputs(q, *_):
     return q.new_empty(B, T, H, D), q.new_empty(B, H, T, dtype=torch.float32)
 
 
-@torch.library.custom_op("nanostories::attention_gradient_in_cpp", mutates_args=())
+@torch.library.custom_op("nanostories::cpp_attention_gradient", mutates_args=())
 def attention_gradient(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     first_keys: Tensor,
-    seed: Tensor | None,
+    seed: Tensor,
     out: Tensor,
     lse: Tensor,
     dout: Tensor,

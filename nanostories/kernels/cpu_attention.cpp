@@ -11,8 +11,8 @@
 // Forward, the lanes hold queries: softmax then needs no sums across lanes, and is updated tile by tile of keys (Dao et
 // al. 2022). Backward, they hold keys: the gradients of keys and values stay in the cache while all queries go by.
 //
-// With dropout (-DDROPOUT=1) each weight is dropped or scaled as a hash of its query and key says, so that nothing
-// has to be kept for the backward pass.
+// With dropout each weight is dropped or scaled as a hash of its query and key says, so that nothing has to be kept for
+// the backward pass.
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -49,12 +49,6 @@ struct Heads {  // a tensor (B, T, H, WIDTH), the last contiguous, with these st
     E *head(long i, long j) const { return data + i * b + j * h; }
 };
 
-struct Dropout {
-    uint32_t seed;
-    int32_t threshold;  // a weight stays if its hash is not below
-    float scale;        // of weights that stay
-};
-
 // The first keys of sequence b, and copies of the last one, so that tiles may read `beyond` queries past T.
 static std::vector<int32_t> first_keys(const Shape &n, long b, long beyond) {
     std::vector<int32_t> first(n.T + beyond);
@@ -72,11 +66,27 @@ static inline U mixed(U x) {  // the last steps of MurmurHash3
     x = (x ^ (x >> 13)) * 0xc2b2ae35u;
     return x ^ (x >> 16);
 }
-// What W weights of a head are multiplied by; seed: of the head.
-static inline vec factors(const Dropout &dropout, uint32_t seed, ivec query, ivec key) {
-    const uvec hash = mixed(((uvec)query << 16) ^ (uvec)key ^ seed);
-    return (ivec)hash >= dropout.threshold ? splat(dropout.scale) : vec{};
-}
+
+struct Dropout {
+    uint32_t seed;
+    // A weight stays if its hash is not below. Hashes are compared as signed numbers, from -2^31 on, as AVX2 has no
+    // comparison of unsigned ones.
+    int32_t threshold;
+    float scale;  // of weights that stay
+
+    Dropout(long seed, long n_dropped)  // of 2^32 equally likely hashes
+        : seed(uint32_t(seed)), threshold(int32_t(n_dropped - (1L << 31))),
+          scale(float(1 / (1 - std::ldexp(double(n_dropped), -32)))) {}
+
+    uint32_t head_seed(long head) const { return mixed(seed + uint32_t(head)); }
+
+    // What W weights are multiplied by: each is dropped or scaled.
+    vec factors(uint32_t head_seed, ivec query, ivec key) const {
+        const uvec place = (uvec)query * 0x9e3779b9u + (uvec)key;  // queries lie far apart, in all bits
+        const uvec hash = mixed(place ^ head_seed);
+        return (ivec)hash >= threshold ? splat(scale) : vec{};
+    }
+};
 
 // ---- Products ----
 #ifdef __AMX_BF16__
@@ -187,13 +197,14 @@ static inline void store_factor(X *to, const vec *x) {
     store(to, x[0]);
 }
 
+template <bool DROPOUT>
 static void forward(Shape n, Dropout dropout, float *lse, Heads q, Heads k, Heads v, Heads out) {
     const long padded = n.T + TILE;
 #pragma omp parallel for schedule(static)
     for (long task = 0; task < n.B * n.H; task++) {
         const Tiles tiles;
         const long b = task / n.H, h = task % n.H;
-        const uint32_t seed = mixed(dropout.seed + uint32_t(task));
+        const uint32_t head_seed = dropout.head_seed(task);
         const auto first = first_keys(n, b, WIDE);
         Buffer<X> K(padded * D), V_columns(D * padded);
         alignas(64) X Q[D * WIDE] = {}, weights[TILE * WIDE];
@@ -241,7 +252,7 @@ static void forward(Shape n, Dropout dropout, float *lse, Heads q, Heads k, Head
                             if (!all_visible) weight[g] = visible(j + g, c) ? weight[g] : vec{};
                             total[c] += weight[g];
                             const ivec key = int32_t(j0 + j + g) - ivec{};
-                            if (DROPOUT) weight[g] *= factors(dropout, seed, query[c], key);
+                            if (DROPOUT) weight[g] *= dropout.factors(head_seed, query[c], key);
                         }
                         store_factor(weights + j * WIDE + c * W * PAIR, weight);
                     }
@@ -260,6 +271,7 @@ static void forward(Shape n, Dropout dropout, float *lse, Heads q, Heads k, Head
     }
 }
 
+template <bool DROPOUT>
 static void backward(Shape n, Dropout dropout, const float *lse, Heads q, Heads k, Heads v, Heads out, Heads dout,
                      Heads dq, Heads dk, Heads dv) {
     const long padded = n.T + TILE + BLOCK;  // the queries beyond T have dout = 0 and so add nothing to any gradient
@@ -267,7 +279,7 @@ static void backward(Shape n, Dropout dropout, const float *lse, Heads q, Heads 
     for (long task = 0; task < n.B * n.H; task++) {
         const Tiles tiles;
         const long b = task / n.H, h = task % n.H;
-        const uint32_t seed = mixed(dropout.seed + uint32_t(task));
+        const uint32_t head_seed = dropout.head_seed(task);
         const auto first = first_keys(n, b, BLOCK);
         Buffer<X> Q(padded * D), dO(padded * D);
         // AMX wants the rows of a first factor without gaps, and so copies of their transpose.
@@ -327,8 +339,8 @@ static void backward(Shape n, Dropout dropout, const float *lse, Heads q, Heads 
                                 const ivec visible = (key <= int32_t(t)) & (key >= first[t]);
                                 weight[g] = visible ? weight[g] : vec{};
                             }
-                            const vec factor =
-                                DROPOUT ? factors(dropout, seed, int32_t(t) - ivec{}, key) : splat(1);
+                            vec factor = splat(1);
+                            if (DROPOUT) factor = dropout.factors(head_seed, int32_t(t) - ivec{}, key);
                             dlogit[g] = weight[g] * (factor * load(dweights + at) - delta[t]);
                             weight[g] *= factor;
                             if (AMX) store(dlogit_rows + at, dlogit[g]);
@@ -357,17 +369,13 @@ static void backward(Shape n, Dropout dropout, const float *lse, Heads q, Heads 
     }
 }
 
-// dropped: of 2^32 hashes
-static Dropout make_dropout(long seed, long dropped) {
-    return {uint32_t(seed), int32_t(dropped - (1L << 31)), float(1 / (1 - std::ldexp(double(dropped), -32)))};
+extern "C" void attention_forward(long B, long T, long H, const int32_t *first_key, long seed, long n_dropped,
+                                  float *lse, const Heads *x) {
+    const auto run = n_dropped ? forward<true> : forward<false>;
+    run(Shape{B, T, H, first_key}, Dropout(seed, n_dropped), lse, x[0], x[1], x[2], x[3]);
 }
-
-extern "C" void attention_forward(long B, long T, long H, const int32_t *first_key, long seed, long dropped, float *lse,
-                                  const Heads *x) {
-    forward(Shape{B, T, H, first_key}, make_dropout(seed, dropped), lse, x[0], x[1], x[2], x[3]);
-}
-extern "C" void attention_backward(long B, long T, long H, const int32_t *first_key, long seed, long dropped,
+extern "C" void attention_backward(long B, long T, long H, const int32_t *first_key, long seed, long n_dropped,
                                    const float *lse, const Heads *x) {
-    backward(Shape{B, T, H, first_key}, make_dropout(seed, dropped), lse, x[0], x[1], x[2], x[3], x[4], x[5], x[6],
-             x[7]);
+    const auto run = n_dropped ? backward<true> : backward<false>;
+    run(Shape{B, T, H, first_key}, Dropout(seed, n_dropped), lse, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
 }
