@@ -199,7 +199,8 @@ def draw(
         axes.grid(alpha=0.3)
     for x_name, block in zip(x_names, np.split(grid, len(x_names))):
         explained = set()  # one legend for all panels of the same lines
-        for title, axes in zip(panels, block.flat):
+        titles = [title for title in panels if title != x_name]
+        for title, axes in zip(titles, block.flat):
             lines = draw_panel(axes, rows, x_name, panels[title])
             axes.set(xlabel=LABELS.get(x_name, x_name), ylabel=title)
             if len(lines) > 1 and lines not in explained:
